@@ -141,6 +141,13 @@ int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer);
  * too little room), format (not UTF-8). */
 CHOIR_CHECKED choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer,
     const char *text, size_t bytes, int64_t *ids, size_t room, int64_t *count);
+/** Like choir_tokenizer_encode, for a whole text that a model reads from its first token on:
+ * the token with which the tokenizer begins texts (Llama's <s>, Gemma's <bos>: the
+ * post_processor of a tokenizer.json; otherwise "add_bos_token" of the folder) stands in front,
+ * unless the text begins with it. Documents are trained so, and choir generate encodes prompts
+ * so. A text that a chat template wrote has that token. */
+CHOIR_CHECKED choir_status choir_tokenizer_encode_whole(const choir_tokenizer *tokenizer,
+    const char *text, size_t bytes, int64_t *ids, size_t room, int64_t *count);
 /** Returns the text of one token, '\0'-terminated; NULL outside the vocabulary. The tokenizer
  * owns it. */
 const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id);
@@ -162,10 +169,10 @@ CHOIR_CHECKED choir_status choir_tokenizer_save(
  * (either path); Hugging Face's tokenizer.json (BPE of bytes or with byte fallback, Unigram,
  * WordPiece); SentencePiece's .model (Unigram, BPE); or a folder with one of these.
  *
- * Byte-level tokens decode to exactly the bytes that were encoded. The post-processor of a
- * tokenizer.json is not applied: training texts get no [CLS] or <s>. Errors: io; format,
- * naming the file and the line, key or token, also for parts of a tokenizer.json that are not
- * supported.
+ * Byte-level tokens decode to exactly the bytes that were encoded. Of the post-processor of a
+ * tokenizer.json, the token in front of a text counts (choir_tokenizer_encode_whole). Errors:
+ * io; format, naming the file and the line, key or token, also for parts of a tokenizer.json
+ * that are not supported.
  *
  * The folder's other files about tokens (choir/beside.h) belong to the tokenizer: they name the
  * token that ends a text, and checkpoints save them with the tokenizer. If the tokenizer's own

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Language models on documents: JSONL and CSV, pairs and chats, several sources, packed samples; the
 # same bits on any number of ranks, and after a pause; and what is said about wrong ones.
+golden=$(cd "$(dirname "$0")/../golden/tokenizers" && pwd)
 . "$(dirname "$0")/lib.sh"
 
 documents() {
@@ -67,6 +68,18 @@ not_utf8() {
         train "${model[@]}" --steps 1 --print-job $'d\xe9.jsonl'
     bad 1 "trace 't.*' is not UTF-8" \
         train "${model[@]}" --steps 1 --run run2 --trace $'t\xe9' docs.jsonl
+}
+
+# A tokenizer that begins texts: prompts begin so, too, once.
+begun() {
+    local token='"single":[{"SpecialToken":{"id":"<|endoftext|>"}},{"Sequence":{"id":"A"}}]'
+    sed "s/\"post_processor\":null/\"post_processor\":{\"type\":\"TemplateProcessing\",$token}/" \
+        "$golden/llama3.json" >begins.json
+    good train "${model[@]}" --tokenizer begins.json --steps 2 --save begun rows.csv
+    good generate begun --temperature 0 --tokens 9 --json --prompt row
+    mv out one
+    good generate begun --temperature 0 --tokens 9 --json --prompt '<|endoftext|>row'
+    cmp -s one out || fail "$(cat one out)"
 }
 
 evaluated() {
@@ -149,6 +162,7 @@ check packed_llama
 check several
 check from_other_folders
 check not_utf8
+check begun
 check evaluated
 check no_target
 check faults

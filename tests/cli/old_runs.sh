@@ -17,12 +17,13 @@ of_labelled=(--model bert:layers=1,heads=2,width=8,context=8,classes=2 --tokeniz
     --freeze 'bert.embeddings.*' --init torch --val-split 0.2)
 
 # without_run FILE: the job without what each machine and moment has of its own, and without the
-# class of bits and the arithmetic, which Choir 0.1.0 did not record.
+# class of bits and the numbers of a build's ways, which Choir 0.1.0 did not record.
 without_run() {
     python3 -c 'import json, sys
 job = json.load(open(sys.argv[1]))
 job.pop("run", None)
 job.pop("arithmetic", None)
+job.pop("documents", None)
 job["options"].pop("bits", None)
 print(json.dumps(job, indent=1, sort_keys=True))' "$1"
 }
@@ -88,6 +89,15 @@ images() {
     good train --resume images_of_today --steps 3
 }
 
+# Documents whose tokenizer begins texts, as a later build does.
+texts() {
+    local i
+    for i in $(seq 12); do echo '{"text": "abba"}'; done >texts.jsonl
+    noted 'a build that puts no <s> in front of documents' \
+        train --resume texts --steps 2 --save texts_of_today texts.jsonl
+    good train --resume texts_of_today --steps 3 texts.jsonl
+}
+
 # Read and printed again, a job and a study are what they were.
 same_again() {
     good train --print-job printed.json
@@ -114,6 +124,7 @@ check documents_run
 check checkpoint_goes_on
 check classes
 check images
+check texts
 check same_again
 check stored_study
 finish

@@ -17,6 +17,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/format/file.h"
 #include "data/dataset.h"
+#include "data/tokenizer/hf.h"
 
 enum { MOST = 8 << 20 }; /* tokens */
 
@@ -200,19 +201,10 @@ static int64_t end_token(const vocab *v, size_t which)
 }
 
 /* Returns whether the post-processor puts the token first (or last). */
-static bool surrounds(const json_t *step, const char *token, bool first)
+static bool surrounds(const json_t *post, const char *token, bool first)
 {
-    size_t i;
-    json_t *inner;
-    if (is_type(step, "Sequence"))
-        json_array_foreach(json_object_get(step, "processors"), i,
-            inner) if (surrounds(inner, token, first)) return true;
-    const json_t *single = json_object_get(step, "single");
-    const size_t n = json_array_size(single);
-    const json_t *at = n ? json_array_get(single, first ? 0 : n - 1) : NULL;
-    const char *id =
-        json_string_value(json_object_get(json_object_get(at, "SpecialToken"), "id"));
-    return token && id && !strcmp(id, token);
+    const char *text = choir__hf_surrounds(post, first);
+    return token && text && !strcmp(text, token);
 }
 
 static void add_specials(choir__gguf_out *out, const vocab *v)

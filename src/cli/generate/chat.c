@@ -93,7 +93,8 @@ static choir_status answer(chat *c, const char *line, size_t bytes)
         status = choir__conversation_text(c->form, c->messages, &text, &length);
     }
     if (status == CHOIR_OK)
-        status = choir__write_encode(&c->s, text, length, c->turn, &ids, &count);
+        status = choir__write_encode(
+            &c->s, text, length, c->turn, choir_tokenizer_encode, &ids, &count);
     if (status == CHOIR_OK)
         status = write_answer(c, &(choir_prompt){ids, count});
     free(ids);

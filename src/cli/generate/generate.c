@@ -69,7 +69,8 @@ static choir_status encode(const choir__saved *s, batch *b)
     b->ids = choir__calloc((size_t)b->count, sizeof *b->ids);
     for (int64_t i = 0; i < b->count && status == CHOIR_OK; i++) {
         int64_t *ids;
-        status = choir__write_encode(s, b->text[i], b->bytes[i], i + 1, &ids, &b->ids[i].count);
+        status = choir__write_encode(s, b->text[i], b->bytes[i], i + 1,
+            choir_tokenizer_encode_whole, &ids, &b->ids[i].count);
         b->ids[i].ids = ids;
     }
     return status;

@@ -70,16 +70,16 @@ choir_status choir__write_is_text(const char *text, size_t bytes, int64_t number
 }
 
 choir_status choir__write_encode(const choir__saved *s, const char *text, size_t bytes,
-    int64_t number, int64_t **ids, int64_t *count)
+    int64_t number, choir__encoder *encode, int64_t **ids, int64_t *count)
 {
     *ids = NULL;
     choir_status status = choir__write_is_text(text, bytes, number);
     if (status == CHOIR_OK)
-        status = choir_tokenizer_encode(s->tokenizer, text, bytes, NULL, 0, count);
+        status = encode(s->tokenizer, text, bytes, NULL, 0, count);
     if (status != CHOIR_OK)
         return status;
     *ids = choir__alloc((size_t)(*count + 1) * sizeof **ids);
-    return choir_tokenizer_encode(s->tokenizer, text, bytes, *ids, (size_t)*count, count);
+    return encode(s->tokenizer, text, bytes, *ids, (size_t)*count, count);
 }
 
 void choir__write_json(const choir_generated *g)

@@ -74,9 +74,12 @@ choir_generate_opts choir__write_opts(const choir__write_request *r);
  * UTF-8, or has a zero byte. */
 choir_status choir__write_is_text(const char *text, size_t bytes, int64_t number);
 
-/* Encodes a prompt. The caller frees *ids. */
+/* Encodes a prompt by choir_tokenizer_encode_whole, or what a chat template wrote by
+ * choir_tokenizer_encode. The caller frees *ids. */
+typedef choir_status choir__encoder(
+    const choir_tokenizer *t, const char *, size_t, int64_t *ids, size_t, int64_t *count);
 choir_status choir__write_encode(const choir__saved *s, const char *text, size_t bytes,
-    int64_t number, int64_t **ids, int64_t *count);
+    int64_t number, choir__encoder *encode, int64_t **ids, int64_t *count);
 
 /* Prints a text as an event. */
 void choir__write_json(const choir_generated *g);

@@ -11,6 +11,9 @@
 #define CHOIR__CHAT_OPENS  "<|im_start|>"
 #define CHOIR__CHAT_CLOSES "<|im_end|>"
 
+/* Counts the changes of the ids of documents. 2: the tokenizer's token stands in front. */
+enum { CHOIR__DOCUMENTS = 2 };
+
 /* The text of a document in parts; a part is learned, or only read. */
 typedef struct choir__document_parts {
     choir__text_buffer text;

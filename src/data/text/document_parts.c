@@ -135,8 +135,12 @@ choir_status choir__document_encode(const choir__data_record_at *at, const choir
     }
     for (size_t i = 0, from = 0; i < p->count && status == CHOIR_OK; from = p->part[i++].end) {
         size_t first = ids->count;
-        status = choir__tokenizer_encode(tokenizer, NULL, p->text.bytes + from,
-            p->part[i].end - from, i ? CHOIR__INSIDE : CHOIR__BEGINNING, ids);
+        const char *part = p->text.bytes + from;
+        const size_t bytes = p->part[i].end - from;
+        status = i || p->conversation.messages
+                     ? choir__tokenizer_encode(tokenizer, NULL, part, bytes,
+                           i ? CHOIR__INSIDE : CHOIR__BEGINNING, ids)
+                     : choir__tokenizer_encode_whole(tokenizer, part, bytes, ids);
         for (size_t k = first; k < ids->count && !p->part[i].learned; k++)
             ids->id[k] = -1 - ids->id[k];
     }

@@ -137,6 +137,18 @@ static choir_status load_named(const char *folder, const char *name, choir_token
     return status;
 }
 
+/* Only a tokenizer.json names the token in front of a text; beside others, the folder may. */
+static void settle_begin(choir_tokenizer *t)
+{
+    json_t *words = choir__beside_json(t->beside, CHOIR__BESIDE_WORDS);
+    const json_t *name = json_object_get(words, "bos_token");
+    const char *text =
+        json_string_value(json_is_object(name) ? json_object_get(name, "content") : name);
+    if (!t->begin && text && json_is_true(json_object_get(words, "add_bos_token")))
+        t->begin = choir_tokenizer_id(t, text) + 1;
+    json_decref(words);
+}
+
 /* Like load_named, with the files beside it. */
 static choir_status load_all(const char *folder, const char *name, choir_tokenizer **out)
 {
@@ -145,9 +157,10 @@ static choir_status load_all(const char *folder, const char *name, choir_tokeniz
     if (status != CHOIR_OK)
         return status;
     status = choir__beside_read(folder, false, &t->beside);
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK) {
+        settle_begin(t);
         *out = t;
-    else
+    } else
         choir_tokenizer_free(t);
     return status;
 }

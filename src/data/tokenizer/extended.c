@@ -149,6 +149,7 @@ choir_status choir__tokenizer_extend(
         e->inner = inner;
         e->base.ops = &e->ops;
         e->base.size = inner->size + more;
+        e->base.begin = inner->begin;
         e->base.beside = inner->beside;
         inner->beside = NULL;
         choir__beside_drop(e->base.beside, CHOIR__BESIDE_PIECES); /* new tokens are not there */

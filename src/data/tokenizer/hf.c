@@ -1,7 +1,8 @@
 /* Hugging Face's tokenizer.json: its pipeline, its vocabulary (hf_vocab.c), and its model.
  *
- * "post_processor", "decoder", "truncation" and "padding" concern single sentences instead of a
- * text to train on: they stay in the file and have no effect. */
+ * Of the "post_processor", the token in front of a text is read; the one behind it is the end
+ * of a text (text/end_of_text.c). "decoder", "truncation" and "padding" concern single
+ * sentences instead of a text to train on: they stay in the file and have no effect. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,6 +242,35 @@ static choir_status read_all(choir__hf_reader *r, json_t *root, char *cut)
     return status;
 }
 
+/* --- the token in front of a text --- */
+
+const char *choir__hf_surrounds(const json_t *post, bool in_front)
+{
+    size_t i;
+    json_t *step;
+    const char *found = NULL;
+    json_array_foreach(json_object_get(post, "processors"), i, step)
+    {
+        const char *here = choir__hf_surrounds(step, in_front);
+        found = here ? here : found;
+    }
+    const json_t *single = json_object_get(post, "single"); /* TemplateProcessing */
+    const size_t n = json_array_size(single);
+    const json_t *at = n ? json_array_get(single, in_front ? 0 : n - 1) : NULL;
+    const json_t *token = json_object_get(at, "SpecialToken");
+    if (token)
+        found = json_string_value(json_object_get(token, "id"));
+    const json_t *pair = json_object_get(post, in_front ? "cls" : "sep"); /* BERT, RoBERTa */
+    return pair ? json_string_value(json_array_get(pair, 0)) : found;
+}
+
+static int64_t begin_of(const choir_tokenizer *t, const json_t *root)
+{
+    const char *text = choir__hf_surrounds(json_object_get(root, "post_processor"), true);
+    const int64_t id = text ? choir_tokenizer_id(t, text) : -1;
+    return id < 0 ? -1 : id + 1;
+}
+
 choir_status choir__hf_from_json(const char *name, json_t *root, choir_tokenizer **tokenizer)
 {
     choir__hf_reader r = {.name = name,
@@ -254,6 +284,7 @@ choir_status choir__hf_from_json(const char *name, json_t *root, choir_tokenizer
         r.texts = (choir__vocab){0};
         t->added = r.added;
         r.added = (choir__added_set){0};
+        t->begin = begin_of(t, root);
         *tokenizer = t;
     }
     choir__hf_pipeline_free(&r.pipe);

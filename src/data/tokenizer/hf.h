@@ -34,6 +34,10 @@ choir_status choir__hf_added(choir__hf_reader *r);
  */
 bool choir__hf_bytes(const char *key, size_t length, choir__text_buffer *out);
 
+/* Returns the special token that a post-processor puts in front of a single text (behind it);
+ * NULL: none. */
+const char *choir__hf_surrounds(const json_t *post_processor, bool in_front);
+
 /* Returns the string at a key, or NULL. */
 static inline const char *choir__json_text(json_t *object, const char *key)
 {

@@ -106,6 +106,34 @@ choir_status choir__tokenizer_encode(const choir_tokenizer *t, const char *name,
                                    : CHOIR_OK;
 }
 
+choir_status choir__tokenizer_encode_whole(
+    const choir_tokenizer *t, const char *text, size_t bytes, choir__ids *ids)
+{
+    size_t length = 0;
+    const char *token =
+        t->begin > 0 ? choir__vocab_text(&t->decoded, t->begin - 1, &length) : NULL;
+    const bool has_it = token && length <= bytes && !memcmp(text, token, length);
+    if (token && !has_it)
+        choir__ids_add(ids, (int32_t)(t->begin - 1));
+    return choir__tokenizer_encode(t, NULL, text, bytes, CHOIR__BEGINNING, ids);
+}
+
+/* Stores ids that a call has found, if they have room, and frees them. */
+static choir_status store(
+    choir_status status, choir__ids *found, int64_t *ids, size_t room, int64_t *count)
+{
+    if (status == CHOIR_OK) {
+        *count = (int64_t)found->count;
+        for (size_t i = 0; i < found->count && i < room; i++)
+            ids[i] = found->id[i];
+        if (found->count > room && ids)
+            status = choir__error(CHOIR_ERR_RANGE,
+                "the text has %zu tokens, and there is room for %zu", found->count, room);
+    }
+    free(found->id);
+    return status;
+}
+
 choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char *text,
     size_t bytes, int64_t *ids, size_t room, int64_t *count)
 {
@@ -114,16 +142,17 @@ choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char
     choir__ids found = {0};
     choir_status status =
         choir__tokenizer_encode(tokenizer, NULL, text, bytes, CHOIR__BEGINNING, &found);
-    if (status == CHOIR_OK) {
-        *count = (int64_t)found.count;
-        for (size_t i = 0; i < found.count && i < room; i++)
-            ids[i] = found.id[i];
-        if (found.count > room && ids)
-            status = choir__error(CHOIR_ERR_RANGE,
-                "the text has %zu tokens, and there is room for %zu", found.count, room);
-    }
-    free(found.id);
-    return status;
+    return store(status, &found, ids, room, count);
+}
+
+choir_status choir_tokenizer_encode_whole(const choir_tokenizer *tokenizer, const char *text,
+    size_t bytes, int64_t *ids, size_t room, int64_t *count)
+{
+    if (!count)
+        return choir__missing(__func__, "count");
+    choir__ids found = {0};
+    choir_status status = choir__tokenizer_encode_whole(tokenizer, text, bytes, &found);
+    return store(status, &found, ids, room, count);
 }
 
 choir_status choir__tokenizer_ids(const choir_tokenizer *tokenizer, const char *text,

@@ -86,6 +86,8 @@ struct choir_tokenizer {
     size_t source_bytes;
     choir__added_set added; /* searched for before anything else */
     choir_beside *beside;   /* other files of the tokenizer's folder; NULL: none */
+    int64_t
+        begin; /* the id + 1 of the token in front of each whole text; -1: none; 0: unknown */
     /* A text may be cut before this character if an ASCII letter or digit precedes it. 0:
      * nowhere. */
     char cut_before;
@@ -96,6 +98,10 @@ struct choir_tokenizer {
  * bytes that cannot be cut. */
 choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const char *name,
     const char *text, size_t bytes, choir__tokenizer_place place, choir__ids *ids);
+
+/* Appends the ids of a whole text, with the tokenizer's token in front. Errors: as above. */
+choir_status choir__tokenizer_encode_whole(
+    const choir_tokenizer *tokenizer, const char *text, size_t bytes, choir__ids *ids);
 
 /* Like choir_tokenizer_encode, but allocates the ids, with room for `more` behind them. The
  * caller frees *ids, which is NULL after an error. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/text/corpus.h"
 #include "device/cpu/multiplier.h"
 #include "job/document/document.h"
 #include "job/trainer/eval_policy.h"
@@ -120,20 +121,39 @@ static void note_device(choir__job *j)
     free(is);
 }
 
+/* --- builds --- */
+
+/* Returns the number of the way of the build that wrote the record. */
+static int64_t way(const choir__job_saves *saves, const char *of)
+{
+    const json_t *was = json_object_get(saves->resumed, of);
+    return was ? json_integer_value(was) : 1;
+}
+
 /* Builds before arithmetic 2 added the terms of 3x3 convolutions in another order. */
 static void note_arithmetic(choir__job *j)
 {
-    const json_t *record = j->saves.resumed, *was = json_object_get(record, "arithmetic");
-    const char *device = json_string_value(json_object_get(record, "device"));
-    const int64_t number = was ? json_integer_value(was) : 1;
+    const char *device = json_string_value(json_object_get(j->saves.resumed, "device"));
     char *is = choir__job_device(&j->placement);
     if (device && !strcmp(device, "cpu") && !strcmp(is, device) &&
-        j->model.info.input.ndim == 3 && number < CHOIR__ARITHMETIC)
+        j->model.info.input.ndim == 3 && way(&j->saves, "arithmetic") < CHOIR__ARITHMETIC)
         choir__job_add_note(
             &j->saves, choir__strdup("the checkpoint is from a build that adds the terms of "
                                      "3x3 convolutions in another order: the numbers from "
                                      "here on may be others"));
     free(is);
+}
+
+/* Builds before documents 2 wrote no token in front of a text. */
+static void note_documents(choir__job *j)
+{
+    const choir_tokenizer *t = j->model.tokenizer;
+    if (t && t->begin > 0 && j->model.info.task == CHOIR_LANGUAGE &&
+        way(&j->saves, "documents") < CHOIR__DOCUMENTS)
+        choir__job_add_note(
+            &j->saves, choir__format("the checkpoint is from a build that puts no %s in front "
+                                     "of documents: their numbers from here on are others",
+                           choir_tokenizer_decode(t, t->begin - 1)));
 }
 
 /* --- the end --- */
@@ -173,6 +193,7 @@ void choir__job_note_changes(choir__job *j)
     note_strategy(j, &before);
     note_device(j);
     note_arithmetic(j);
+    note_documents(j);
     note_end(j);
     choir__composition_free(&before.placement.composition);
 }

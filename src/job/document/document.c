@@ -15,6 +15,7 @@
 #include "base/plugin/build_id.h"
 #include "base/named.h"
 #include "base/secret.h"
+#include "data/text/corpus.h"
 #include "device/cpu/context.h"
 #include "device/cpu/multiplier.h"
 #include "line/say.h"
@@ -38,6 +39,8 @@ static const struct {
     {"device", JSON_STRING, "a text", "kind of the devices, in the record of a checkpoint"},
     {"arithmetic", JSON_INTEGER, "a number",
         "of the build's way to add on processors, in the record of a checkpoint; none: 1"},
+    {"documents", JSON_INTEGER, "a number",
+        "of the build's way to encode documents, in the record of a checkpoint; none: 1"},
     {"classes", JSON_ARRAY, "a list", "names of a classifier's classes, as the data have them"},
     {"window", JSON_OBJECT, "an object",
         "numbers of the last steps for --on-spike, in the record of a checkpoint"},
@@ -162,6 +165,7 @@ static char *write_job(const choir__job *j, choir__line_form form, const char *i
     if (form == CHOIR__BRIEF) {
         json_object_set_new(root, "device", json_string(device));
         json_object_set_new(root, "arithmetic", json_integer(CHOIR__ARITHMETIC));
+        json_object_set_new(root, "documents", json_integer(CHOIR__DOCUMENTS));
     }
     choir__job_record_classes(root, &j->model.classes);
     if (id)

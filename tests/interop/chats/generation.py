@@ -1,4 +1,5 @@
-"""Texts beside transformers: processed scores, and greedy tokens with and without a repetition penalty."""
+"""Texts beside transformers: processed scores, greedy tokens with and without a repetition penalty, and the
+token with which a tokenizer begins texts, in documents and in prompts."""
 import json
 import os
 import subprocess
@@ -74,6 +75,54 @@ def greedy():
     check_greedy("gpt2:" + sizes, 1)
     check_greedy("llama:kv_heads=2,hidden=48," + sizes, 1.5)
     check_greedy("mistral:kv_heads=1,window=6,hidden=48," + sizes, 1)
+
+
+def begins_texts(path):
+    """A tokenizer of bytes that writes <s> in front of each text, as Llama 3's."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+    t = tokenizers.Tokenizer(models.BPE())
+    t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    t.train_from_iterator([TEXT], trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "</s>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    t.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", t.token_to_id("<s>"))])])
+    t.save(path)
+
+
+@case
+def beginnings():
+    with tempfile.TemporaryDirectory() as folder:
+        data, file, save = (os.path.join(folder, name) for name in ("texts.jsonl", "tokenizer.json", "run"))
+        begins_texts(file)
+        with open(data, "w") as out:
+            for i in range(40):
+                out.write(json.dumps({"text": TEXT[i:i + 20 + i % 7]}) + "\n")
+        subprocess.run([command.CHOIR, "train", "--json", "--model", "llama:layers=1,heads=2,width=16,context=32",
+                        "--tokenizer", file, "--pack", "--steps", "1", "--batch-size", "2", "--lr", "0.01", "--no-eval",
+                        "--save", save, data], check=True, stdout=subprocess.PIPE)
+        texts = [command.CHOIR, "generate", save, "--temperature", "0", "--tokens", "8", "--json", "--prompt"]
+        theirs = AutoModelForCausalLM.from_pretrained(os.path.join(save, "latest")).eval()
+        words = transformers.AutoTokenizer.from_pretrained(os.path.join(save, "latest"))
+        total, count = 0.0, 0
+        with open(data) as documents:
+            for line in documents:
+                ids = torch.tensor([words(json.loads(line)["text"]).input_ids + [words.convert_tokens_to_ids("</s>")]])
+                total += theirs(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
+                count += ids.shape[1] - 1
+        out = subprocess.run([command.CHOIR, "eval", "--json", "--whole", save, data], check=True,
+                             stdout=subprocess.PIPE).stdout
+        loss = json.loads(out.splitlines()[-1])["loss"]
+        assert abs(loss - total / count) < 1e-5, (loss, total / count)
+        for prompt in (TEXT[:9], TEXT[40:43]):
+            ids = words(prompt, return_tensors="pt").input_ids
+            assert words.decode(ids[0, 0]) == "<s>"
+            made = theirs.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=8,
+                                   eos_token_id=1, pad_token_id=0)
+            for ask in (prompt, "<s>" + prompt):
+                found = json.loads(subprocess.run(texts + [ask], check=True, stdout=subprocess.PIPE).stdout)
+                assert found["tokens"] == made[0, ids.shape[1]:].tolist(), (ask, found, made)
 
 
 main()

@@ -5,6 +5,7 @@
 #include <choir/data_open.h>
 #include <choir/models.h>
 #include "base/base.h"
+#include "data/tokenizer/tokenizer.h"
 
 static choir_dataset *open_corpus(
     const char *path, choir_split split, int64_t context, choir_tokenizer **tokenizer)
@@ -54,6 +55,59 @@ static void texts_are_joined(void **state)
     assert_fails(choir_dataset_corpus(path, CHOIR_VALIDATION, opts, &t, &data),
         CHOIR_ERR_ARGUMENT, "validation split");
     choir_tokenizer_free(t);
+}
+
+/* A tokenizer.json of two letters, with this post-processor. */
+static choir_tokenizer *beginning(const char *post_processor)
+{
+    choir_tokenizer *t;
+    char *json = choir__format(
+        "{\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true},{\"id\":1,"
+        "\"content\":\"<|endoftext|>\",\"special\":true}],\"post_processor\":%s,\"model\":{"
+        "\"type\":\"BPE\",\"vocab\":{\"<s>\":0,\"<|endoftext|>\":1,\"a\":2,\"b\":3},"
+        "\"merges\":[]}}",
+        post_processor);
+    ok(choir__tokenizer_parse("t.json", json, strlen(json), &t));
+    free(json);
+    return t;
+}
+
+/* Each form in which tokenizers name the token; unlike transformers, none is doubled. */
+static void texts_begin_with_the_tokenizers_token(void **state)
+{
+    static const char template[] =
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},"
+        "{\"Sequence\":{\"id\":\"A\"}}]}";
+    static const char after[] =
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}},"
+        "{\"SpecialToken\":{\"id\":\"<s>\"}}]}";
+    char *both = choir__format("{\"processors\":[{\"type\":\"ByteLevel\"},%s]}", template);
+    const struct {
+        const char *post;
+        bool begins;
+    } cases[] = {{"null", false}, {template, true}, {after, false}, {both, true},
+        {"{\"type\":\"RobertaProcessing\",\"cls\":[\"<s>\",0],\"sep\":[\"b\",3]}", true},
+        {"{\"type\":\"ByteLevel\"}", false}};
+    const char *path = put("b.jsonl", "{\"text\":\"ab\"}\n{\"prompt\":\"a\",\"completion\":"
+                                      "\"b\"}\n{\"text\":\"<s>b\"}\n{\"text\":\"a\"}\n");
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        char x[256], y[256];
+        int64_t ids[4], count;
+        choir_tokenizer *t = beginning(cases[i].post);
+        choir_dataset *data = open_corpus(path, CHOIR_TRAIN, cases[i].begins ? 12 : 9, &t);
+        show(data, t, x, y);
+        assert_string_equal(x, cases[i].begins ? "<s>ab$<s>ab$<s>b$<s>" : "ab$ab$<s>b$");
+        assert_string_equal(y, cases[i].begins ? "ab$..b$<s>b$<s>a" : "b$.b$<s>b$a");
+        choir_dataset_free(data);
+        ok(choir_tokenizer_encode_whole(t, "ab", 2, ids, 4, &count));
+        assert_int_equal(count, cases[i].begins ? 3 : 2);
+        ok(choir_tokenizer_encode_whole(t, "<s>ab", 5, ids, 4, &count));
+        assert_int_equal(count, 3);
+        assert_fails(choir_tokenizer_encode_whole(t, "abab", 4, ids, 3, &count),
+            CHOIR_ERR_RANGE, "there is room for 3");
+        choir_tokenizer_free(t);
+    }
+    free(both);
 }
 
 static void prompts_and_chats_are_not_learned(void **state)
@@ -326,6 +380,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_joined),
+        cmocka_unit_test(texts_begin_with_the_tokenizers_token),
         cmocka_unit_test(prompts_and_chats_are_not_learned),
         cmocka_unit_test(the_folder_names_the_end),
         cmocka_unit_test(chats_need_their_markers),
