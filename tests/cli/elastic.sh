@@ -346,11 +346,11 @@ saves_with_a_spare() {
     [ "$(weights out)" = "$(weights calm.two)" ] || fail "other weights: $(cat err)"
 }
 
-# A rank that is lost while all wait for the save behind a validation (on a disk on which each file
-# takes 30 ms) does not make the others judge the validation again, or show it.
-judged_once() {
-    local args=(train --model "$gpt" --batch-size 12 --microbatches 6 --steps 40 --eval-every 4
-        --save-every 4 --no-eval --lr 0 --patience 4 --json)
+# on_slow_disk LINES OPTION...: starts a job of two ranks on a disk on which each file takes 30 ms,
+# and kills one of them once LINES lines are out.
+on_slow_disk() {
+    local after=$1
+    shift
     cat >slow.c <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -362,19 +362,45 @@ int fsync(int fd)
     return ((sync_fn *)dlsym(RTLD_NEXT, "fsync"))(fd);
 }
 END
-    ${CC:-cc} -shared -fPIC -o slow.so slow.c -ldl || return 0
-    good "${args[@]}" --strategy single text && mv out calm.judged
-    rm -rf judged
+    [ -e slow.so ] || ${CC:-cc} -shared -fPIC -o slow.so slow.c -ldl || return
     ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 LD_PRELOAD=$PWD/slow.so \
-        start_until 15 "${args[@]}" --strategy ddp --nproc 2 \
-        --max-restarts 2 --save judged text
-    has <(tail -n 1 out) '"event":"eval","step":12'
+        start_until "$after" "$@" --nproc 2 --max-restarts 2
     mapfile -t ranks < <(children)
     kill -KILL "${ranks[RANDOM % 2]}"
+}
+still=(train --model "$gpt" --batch-size 12 --microbatches 6 --steps 40 --eval-every 4
+    --save-every 4 --no-eval --lr 0 --patience 4 --json text)
+
+# A rank that is lost while all wait for the save behind a validation does not make the others judge
+# the validation again, or show it.
+judged_once() {
+    good "${still[@]}" --strategy single && mv out calm.judged
+    rm -rf judged
+    on_slow_disk 15 "${still[@]}" --strategy ddp --save judged || return 0
+    has <(tail -n 1 out) '"event":"eval","step":12'
     end_started
     [ $? -eq 0 ] || fail "exit status: $(cat err)"
     grep -q '"event":"membership"' out || fail "no rank was lost: $(cat err)"
     diff <(lines_of calm.judged) <(lines_of out) || fail 'another end, or lines shown twice'
+}
+
+# A rank that is lost while the best step is being written does not take it with it: no later step
+# is better. The second job saves because the step is the best.
+best_is_written() {
+    local saves strategy
+    for saves in 4 30; do
+        for strategy in ddp fsdp; do
+            rm -rf judged
+            on_slow_disk 5 "${still[@]}" --save-every "$saves" --strategy "$strategy" --save judged ||
+                return 0
+            has <(tail -n 1 out) '"event":"eval","step":4,.*"best":true'
+            end_started
+            [ $? -eq 0 ] || fail "exit status: $(cat err)"
+            grep -q '"event":"membership"' out || fail "no rank was lost: $(cat err)"
+            [ "$(readlink judged/best)" = step-00000004 ] ||
+                fail "$strategy, every $saves: the best is $(readlink judged/best): $(ls judged)"
+        done
+    done
 }
 lines_of() { grep -E '"event":"(step|eval|stop|end)"' "$1" | sed 's/"items_per_s":[^,]*,//'; }
 
@@ -421,6 +447,7 @@ check newest_cause
 check with_saves
 check saves_with_a_spare
 check judged_once
+check best_is_written
 check interrupted
 check refused
 finish

@@ -23,6 +23,8 @@ choir_status choir__trainer_between_steps(choir__trainer *t)
     /* The save at a job's end is the best one's, too. */
     if (status == CHOIR_OK && now->best_due && !now->ended) {
         status = choir__trainer_save_now_and_then(t, CHOIR_SAVE_BEST);
+        if (status == CHOIR_OK)
+            status = choir__trainer_keep_best(t);
         now->best_due = status != CHOIR_OK;
     }
     return status;

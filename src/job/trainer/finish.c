@@ -126,7 +126,7 @@ static choir_status save_and_validate(choir__trainer *t, float loss, choir_score
     }
     if (status == CHOIR_OK) {
         t->now.last_eval_due = t->now.eval_due = false;
-        choir__trainer_note_judged(t);
+        status = choir__trainer_note_judged(t);
     }
     return status == CHOIR_OK || t->by ? status : choir__trainer_save_unvalidated(t, status);
 }

@@ -248,12 +248,19 @@ choir_status choir__trainer_save_whole(choir__trainer *t, float loss)
     return whole ? CHOIR_OK : save(t, loss, CHOIR_SAVE_NOW);
 }
 
-void choir__trainer_note_judged(choir__trainer *t)
+choir_status choir__trainer_keep_best(choir__trainer *t)
+{
+    return t->elastic && t->saved ? forgive(t, choir_checkpoint_wait(t->saved)) : CHOIR_OK;
+}
+
+choir_status choir__trainer_note_judged(choir__trainer *t)
 {
     if (t->now.saved != t->now.step || !saves_here(t))
-        return;
+        return CHOIR_OK;
     t->judged = state_of(t, t->now.last.loss);
     t->judged_best = t->now.best_due;
-    t->now.best_due = false;
+    choir_status status = t->judged_best ? choir__trainer_keep_best(t) : CHOIR_OK;
+    t->now.best_due = status != CHOIR_OK;
     choir__trainer_report_saved(t);
+    return status;
 }

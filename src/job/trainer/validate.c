@@ -87,7 +87,7 @@ choir_status choir__trainer_validate(choir__trainer *t)
     if (status != CHOIR_OK)
         return choir__trainer_save_unvalidated(t, status);
     choir__trainer_show_eval(t, &score, true);
-    choir__trainer_note_judged(t);
+    status = choir__trainer_note_judged(t);
     if (choir__eval_policy_patience_is_over(&t->now.judge, &t->job->training) &&
         !choir__trainer_is_done(t))
         choir__trainer_end_by(t, "patience");
