@@ -102,7 +102,7 @@ static json_t *shape_json(const choir_shape *shape)
     return array;
 }
 
-/* JSON has neither NaN nor infinity nor unsigned 64-bit integers. */
+/* JSON has neither NaN nor infinity nor unsigned 64-bit integers: null, "inf" or "-inf", text. */
 static json_t *field_json(field_type type, const void *value)
 {
     double number;
@@ -117,7 +117,9 @@ static json_t *field_json(field_type type, const void *value)
         return json_string(digits);
     case NUMBER:
         number = *(const double *)value;
-        return isfinite(number) ? json_real(number) : json_null();
+        return isnan(number)   ? json_null()
+               : isinf(number) ? json_string(number > 0 ? "inf" : "-inf")
+                               : json_real(number);
     case SHAPE: return shape_json(value);
     }
     return NULL;
@@ -229,6 +231,16 @@ static bool read_shape(const json_t *array, choir_shape *shape)
     return true;
 }
 
+static bool read_number(const json_t *json, double *number)
+{
+    const char *text = json_string_value(json);
+    bool infinite = text && (!strcmp(text, "inf") || !strcmp(text, "-inf"));
+    *number = infinite            ? (*text == '-' ? -(double)INFINITY : (double)INFINITY)
+              : json_is_null(json) ? (double)NAN
+                                   : json_number_value(json);
+    return infinite || json_is_null(json) || json_is_number(json);
+}
+
 static bool read_seed(const json_t *json, uint64_t *seed)
 {
     char back[24];
@@ -263,8 +275,7 @@ static bool read_field(const json_t *json, const field *f, void *value)
         return true;
     case SEED: return read_seed(json, value);
     case NUMBER:
-        *(double *)value = json_is_null(json) ? NAN : json_number_value(json);
-        return json_is_null(json) || json_is_number(json);
+        return read_number(json, value);
     case SHAPE: return read_shape(json, value);
     }
     return false;

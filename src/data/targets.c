@@ -100,12 +100,31 @@ static void add_label(choir__targets *t, int64_t label, bool keep)
     t->label[t->used - 1] = label;
 }
 
+/* Returns an error if whole numbers of a list name a class twice: they are truth values then,
+ * which are read as the classes 0 and 1 otherwise. */
+static choir_status check_once(
+    const choir__targets *t, const choir__data_record_at *at, const choir__json *list)
+{
+    const choir__json *a = choir__json_first(list);
+    for (uint32_t i = 0; i < list->count; i++, a = choir__json_next(a)) {
+        const choir__json *b = choir__json_first(list);
+        for (uint32_t k = 0; k < i; k++, b = choir__json_next(b))
+            if (a->type == CHOIR__JSON_INTEGER && b->type == CHOIR__JSON_INTEGER &&
+                choir__json_real(a) == choir__json_real(b))
+                return choir__data_record_wrong(at,
+                    "expected each class once in a list of classes, got class %g twice; truth "
+                    "values, one for each of %lld classes, are 0.0 and 1.0, or true and false",
+                    choir__json_real(a), (long long)t->outputs);
+    }
+    return CHOIR_OK;
+}
+
 static choir_status add_list(choir__targets *t, choir__labels *labels,
     const choir__data_record_at *at, const choir__json *list, bool keep)
 {
     const bool truths = are_truths(t, list);
     const choir__json *entry = choir__json_first(list);
-    choir_status status = CHOIR_OK;
+    choir_status status = truths ? CHOIR_OK : check_once(t, at, list);
     for (uint32_t i = 0; i < list->count && status == CHOIR_OK;
          i++, entry = choir__json_next(entry)) {
         int64_t label;

@@ -239,7 +239,8 @@ const choir__line_option choir__job_options[] = {
         .excludes = {{"epochs"}, ": choose one of them"}},
     {"epochs", CHOIR__INT, AT(training.epochs), 1, MANY, .argument = "N",
         .elsewhere = "num_train_epochs num_epochs max_epochs",
-        .help = "number of passes over the data", .rereads = true, .displaced_by = {"steps"}},
+        .help = "number of passes over the data", .rereads = true,
+        .recorded = CHOIR__RECORDED_FREE, .displaced_by = {"steps"}},
     {"optimizer", CHOIR__STRING, AT(optim.optimizer), .preset = "adamw",
         .argument = "NAME[:key=value,...]",
         .elsewhere =

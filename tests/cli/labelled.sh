@@ -147,6 +147,9 @@ numbers_and_several() {
     has several/latest/config.json '"problem_type": "multi_label_classification"' '"1": "good"'
     bad 1 'several.jsonl, line 1.*: expected a label of 3 numbers' "${small[@]}" \
         --model "${small[2]%,*},problem=regression" several.jsonl
+    echo '{"text":"the good film","labels":[0,0,1]}' >truths.jsonl # not the classes 0 and 1
+    bad 1 'truths.jsonl, line 1.*: expected each class once .*, got class 0 twice; truth values' \
+        "${small[@]}" truths.jsonl
 }
 
 # Columns by other names: the same bits, also in what is evaluated and predicted later.

@@ -30,6 +30,32 @@ goes_on() {
     [ "$(field eval_loss whole)" = "$(field eval_loss rest)" ] || fail "eval_loss differs"
 }
 
+# A job that was asked for epochs tells their ends also when it goes on, without being asked again.
+epochs_go_on() {
+    local args=(--json --model mlp:in=144,hidden=4,layers=1 --batch-size 8)
+    make_idx digits train 40 && make_idx digits t10k 20
+    good train "${args[@]}" --epochs 4 --save passes --save-every 3 --save-keep 9 digits && mv out whole
+    good train --json --resume passes/step-00000003
+    diff <(grep '"event":"epoch"' whole) <(grep '"event":"epoch"' out) || fail 'epochs'
+    good train --json --resume passes/step-00000003 --steps 6
+    [ "$(grep -c '"event":"epoch"' out)" = 0 ] || fail 'epochs of steps'
+}
+
+# An infinite value of the user's stays the best: patience runs from there.
+infinite_best() {
+    local args=(--json --model toy --eval-every 1 --best m --patience 5 --no-eval random) told
+    # shellcheck disable=SC2016 # of the command's shell
+    args+=(--metric 'm=echo >>calls; case $(wc -l <calls) in 2) echo inf ;; *) wc -l <calls ;; esac')
+    told='"event":"(eval|stop)"'
+    good train "${args[@]}" --steps 9 && grep -E "$told" out | sed 's/"eval_s.*//' >whole
+    [ "$(grep -c . whole)" = 8 ] || fail "$(cat whole)"
+    rm calls
+    good train "${args[@]}" --steps 4 --save measured
+    good train "${args[@]}" --resume measured --steps 9
+    diff <(tail -n 5 whole) <(grep -E "$told" out | sed 's/"eval_s.*//') || fail 'another end'
+    [ "$(readlink measured/best)" = step-00000002 ] || fail "best: $(readlink measured/best)"
+}
+
 # Llama continues, too, can be evaluated and generates text.
 llama_goes_on() {
     local args=(--json "${one[@]}" --model "$llama,tied=1")
@@ -414,6 +440,8 @@ check goes_on_in_place
 check not_written_over
 check model_is_remembered
 check wrong_resumes_are_errors
+check epochs_go_on
+check infinite_best
 check best_is_kept
 check eval_agrees
 check generate_writes

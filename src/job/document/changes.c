@@ -19,10 +19,13 @@
 static choir__job recorded_job(const choir__job *j)
 {
     choir__job before = choir__job_of_record(j->command, j->saves.resumed);
-    if (before.training.eval_epochs &&
-        __builtin_mul_overflow(
-            before.training.eval_epochs, j->training.epoch_steps, &before.training.eval_every))
-        before.training.eval_every = 0; /* never, as by default */
+    choir__job_training *t = &before.training;
+    if (t->eval_epochs &&
+        __builtin_mul_overflow(t->eval_epochs, j->training.epoch_steps, &t->eval_every))
+        t->eval_every = 0; /* never, as by default */
+    if (t->epochs &&
+        __builtin_mul_overflow(t->epochs, j->training.epoch_steps, &t->steps))
+        t->steps = 0;
     const char *strategy =
         choir__job_recorded(&j->saves, CHOIR__JOB_OPTION(placement.strategy_text)->name);
     if (strategy &&
