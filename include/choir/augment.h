@@ -75,6 +75,7 @@ typedef struct choir_augment_opts {
     bool erase_noise;    /* fills with normal noise, not with 0, the mean; default false */
     float mixup, cutmix; /* alpha: lam follows Beta(alpha, alpha); 0 (the default): none */
     float mix;     /* probability that a sample is mixed (by mixup or CutMix); default 1 */
+    bool balance;  /* partners of mixtures are of all classes equally often; default false */
     uint64_t seed; /* seed of all changes, with epoch and sample number; default 0 */
 } choir_augment_opts;
 

@@ -59,6 +59,9 @@ typedef struct choir_data_opts {
     const choir_class_names *classes;
     /* augmentation of training images (choir_augment_parse); NULL (the default): none */
     const char *augment;
+    /* true: mixtures of images are of all classes equally often, for a loader with
+     * choir_dataset_class_weights; default false */
+    bool balance;
     /* true: documents of one sample do not see one another (choir_corpus_opts.apart); default
      * false */
     bool pack;

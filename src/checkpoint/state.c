@@ -102,7 +102,8 @@ static json_t *shape_json(const choir_shape *shape)
     return array;
 }
 
-/* JSON has neither NaN nor infinity nor unsigned 64-bit integers: null, "inf" or "-inf", text. */
+/* JSON has neither NaN nor infinity nor unsigned 64-bit integers: null, "inf" or "-inf", text.
+ */
 static json_t *field_json(field_type type, const void *value)
 {
     double number;
@@ -235,7 +236,7 @@ static bool read_number(const json_t *json, double *number)
 {
     const char *text = json_string_value(json);
     bool infinite = text && (!strcmp(text, "inf") || !strcmp(text, "-inf"));
-    *number = infinite            ? (*text == '-' ? -(double)INFINITY : (double)INFINITY)
+    *number = infinite             ? (*text == '-' ? -(double)INFINITY : (double)INFINITY)
               : json_is_null(json) ? (double)NAN
                                    : json_number_value(json);
     return infinite || json_is_null(json) || json_is_number(json);
@@ -274,8 +275,7 @@ static bool read_field(const json_t *json, const field *f, void *value)
             *(int64_t *)value = json_integer_value(json);
         return true;
     case SEED: return read_seed(json, value);
-    case NUMBER:
-        return read_number(json, value);
+    case NUMBER: return read_number(json, value);
     case SHAPE: return read_shape(json, value);
     }
     return false;

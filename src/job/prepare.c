@@ -126,6 +126,7 @@ static choir_status open_data(choir__job *j)
     opts.random_valid = RANDOM_BATCHES * j->training.batch_size;
     opts.classes = &j->model.classes;
     opts.augment = j->data.augment;
+    opts.balance = j->data.balance;
     opts.pack = j->data.pack;
     opts.held_out = j->data.val_split;
     opts.columns = j->data.columns;

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/math/functions.h"
-#include "base/rng.h"
 #include "data/dataset.h"
+#include "data/images/draws.h"
 #include "data/images/image_ops.h"
 
 enum { ATTEMPTS = 10 }; /* at a rectangle that fits */
@@ -33,72 +33,14 @@ typedef struct augmented {
     int64_t height, width;
     int channels;
     bool mixes;
+    double *sums;         /* (samples) of the partners' weights; NULL: all are equally likely */
     pthread_mutex_t lock; /* guards idle */
     buffers *idle;
 } augmented;
 
-/* --- random numbers --- */
-
-typedef struct draws {
-    uint64_t key, count;
-    uint32_t bits[4];
-} draws;
-
-static draws draws_of(const augmented *d, const char *what, int64_t epoch, int64_t index)
-{
-    uint64_t key = choir__rng_key(d->opts.seed, what);
-    return (draws){.key = choir__mix(choir__mix(key, (uint64_t)epoch), (uint64_t)index)};
-}
-
-static uint32_t draw(draws *r)
-{
-    if (r->count % 4 == 0)
-        choir__philox(r->key, 0, r->count / 4, r->bits);
-    return r->bits[r->count++ % 4];
-}
-
-static double uniform(draws *r, double low, double high)
-{
-    return low + (double)choir__unit(draw(r)) * (high - low);
-}
-
-static int64_t below(draws *r, int64_t n)
-{
-    uint64_t bits = (uint64_t)draw(r) << 32;
-    bits |= draw(r);
-    return (int64_t)((unsigned __int128)bits * (uint64_t)n >> 64);
-}
-
-static double normal(draws *r)
-{
-    double u = (draw(r) + 1.0) * 0x1p-32, one, other; /* u in (0, 1] */
-    choir__normal_pair(u, 0x1p-32 * draw(r), &one, &other);
-    return one;
-}
-
-/* Returns the logarithm of a number of Gamma(a, 1): Marsaglia and Tsang (2000) for a + 1, times
- * u^(1/a). The number itself may be too small for f64. */
-static double log_gamma(draws *r, double a)
-{
-    double d = a + 1 - 1.0 / 3, c = 1 / sqrt(9 * d);
-    for (;;) {
-        double x = normal(r), v = 1 + c * x, u = (draw(r) + 1.0) * 0x1p-32;
-        v = v * v * v;
-        if (v > 0 && choir__log(u) < 0.5 * x * x + d - d * v + d * choir__log(v))
-            return choir__log(d * v) + choir__log((draw(r) + 1.0) * 0x1p-32) / a;
-    }
-}
-
-/* Returns a number of Beta(a, a). */
-static double beta(draws *r, double a)
-{
-    double one = log_gamma(r, a), other = log_gamma(r, a);
-    return 1 / (1 + choir__exp(other - one));
-}
-
 /* --- colours --- */
 
-static void jitter(const augmented *d, draws *r, choir__picture *p)
+static void jitter(const augmented *d, choir__draws *r, choir__picture *p)
 {
     static const choir_image_op ops[4] = {
         CHOIR_IMAGE_BRIGHTNESS, CHOIR_IMAGE_CONTRAST, CHOIR_IMAGE_SATURATION, CHOIR_IMAGE_HUE};
@@ -107,24 +49,24 @@ static void jitter(const augmented *d, draws *r, choir__picture *p)
         (double)o->brightness, (double)o->contrast, (double)o->saturation, (double)o->hue};
     int order[4] = {0, 1, 2, 3};
     for (int i = 0; i < 4; i++) {
-        int64_t k = i + below(r, 4 - i);
+        int64_t k = i + choir__draw_below(r, 4 - i);
         int op = order[k];
         order[k] = order[i];
         double from = op == 3 ? -wide[op] : fmax(0, 1 - wide[op]);
-        double amount = uniform(r, from, op == 3 ? wide[op] : 1 + wide[op]);
+        double amount = choir__draw_uniform(r, from, op == 3 ? wide[op] : 1 + wide[op]);
         if (wide[op] > 0)
             choir__picture_change(p, ops[op], amount);
     }
 }
 
-static void randaugment(const augmented *d, draws *r, choir__picture *p)
+static void randaugment(const augmented *d, choir__draws *r, choir__picture *p)
 {
     const choir_augment_opts *o = &d->opts;
     for (int i = 0; i < o->randaugment_ops; i++) {
-        choir_image_op op = (choir_image_op)below(r, CHOIR_IMAGE_HUE);
+        choir_image_op op = (choir_image_op)choir__draw_below(r, CHOIR_IMAGE_HUE);
         double amount = choir_randaugment_amount(
             op, o->randaugment_magnitude, o->randaugment_bins, d->height, d->width);
-        bool other = draw(r) >> 31;
+        bool other = choir__draw(r) >> 31;
         choir__picture_change(p, op, other ? choir__image_op_opposite(op, amount) : amount);
     }
 }
@@ -135,7 +77,7 @@ static bool changes_colours(const choir_augment_opts *o)
            o->randaugment_ops;
 }
 
-static void change_colours(const augmented *d, draws *r, float *x, float *planes)
+static void change_colours(const augmented *d, choir__draws *r, float *x, float *planes)
 {
     int64_t image = d->height * d->width * d->channels;
     choir__picture p = {planes, planes + image, d->height, d->width, d->channels, d->colours};
@@ -155,33 +97,34 @@ static void change_colours(const augmented *d, draws *r, float *x, float *planes
 /* --- rectangles --- */
 
 /* torchvision's RandomErasing.get_params, and the erasing. */
-static void erase(const augmented *d, draws *r, float *x)
+static void erase(const augmented *d, choir__draws *r, float *x)
 {
     const choir_augment_opts *o = &d->opts;
     double area = (double)(d->height * d->width);
-    if (!(uniform(r, 0, 1) < (double)o->erase))
+    if (!(choir__draw_uniform(r, 0, 1) < (double)o->erase))
         return;
     for (int i = 0; i < ATTEMPTS; i++) {
-        double part = area * uniform(r, (double)o->erase_min, (double)o->erase_max);
+        double part = area * choir__draw_uniform(r, (double)o->erase_min, (double)o->erase_max);
         double low = choir__log((double)o->ratio_min), high = choir__log((double)o->ratio_max);
-        double ratio = choir__exp(uniform(r, low, high));
+        double ratio = choir__exp(choir__draw_uniform(r, low, high));
         int64_t h = (int64_t)rint(sqrt(part * ratio)), w = (int64_t)rint(sqrt(part / ratio));
         if (h >= d->height || w >= d->width)
             continue;
-        int64_t top = below(r, d->height - h + 1), left = below(r, d->width - w + 1);
+        int64_t top = choir__draw_below(r, d->height - h + 1),
+                left = choir__draw_below(r, d->width - w + 1);
         for (int64_t y = top; y < top + h; y++) {
             float *row = x + (y * d->width + left) * d->channels;
             for (int64_t k = 0; k < w * d->channels; k++)
-                row[k] = o->erase_noise ? (float)normal(r) : 0;
+                row[k] = o->erase_noise ? (float)choir__draw_normal(r) : 0;
         }
         return;
     }
 }
 
 /* Pastes CutMix's box of `other` into x; returns the share of x that is left. */
-static double cut(const augmented *d, draws *r, double lam, float *x, const float *other)
+static double cut(const augmented *d, choir__draws *r, double lam, float *x, const float *other)
 {
-    int64_t at_x = below(r, d->width), at_y = below(r, d->height);
+    int64_t at_x = choir__draw_below(r, d->width), at_y = choir__draw_below(r, d->height);
     double half = 0.5 * sqrt(1 - lam);
     int64_t w = (int64_t)(half * (double)d->width), h = (int64_t)(half * (double)d->height);
     int64_t left = choir__max(0, at_x - w), right = choir__min(d->width, at_x + w);
@@ -222,7 +165,7 @@ static choir_status read_one(
     choir_status status = choir_dataset_get_epoch(d->inner, epoch, index, x, y);
     if (status != CHOIR_OK)
         return status;
-    draws r = draws_of(d, "augment", epoch, index);
+    choir__draws r = choir__draws_of(d->opts.seed, "augment", epoch, index);
     change_colours(d, &r, x, planes);
     if (d->opts.erase > 0)
         erase(d, &r, x);
@@ -236,13 +179,15 @@ static choir_status mix(
     const choir_augment_opts *o = &d->opts;
     int64_t image = d->height * d->width * d->channels, second = label;
     float *other = b->pixels + 2 * image;
-    draws r = draws_of(d, "augment.mix", epoch, index);
-    bool cuts = o->cutmix > 0 && (!(o->mixup > 0) || draw(&r) >> 31);
+    choir__draws r = choir__draws_of(d->opts.seed, "augment.mix", epoch, index);
+    bool cuts = o->cutmix > 0 && (!(o->mixup > 0) || choir__draw(&r) >> 31);
     double lam = 1;
     choir_status status = CHOIR_OK;
-    if (uniform(&r, 0, 1) < (double)o->mix) {
-        int64_t partner = below(&r, choir_dataset_length(d->inner));
-        lam = beta(&r, cuts ? (double)o->cutmix : (double)o->mixup);
+    if (choir__draw_uniform(&r, 0, 1) < (double)o->mix) {
+        const int64_t samples = choir_dataset_length(d->inner);
+        int64_t partner = d->sums ? choir__draw_weighted(&r, d->sums, samples)
+                                  : choir__draw_below(&r, samples);
+        lam = choir__draw_beta(&r, cuts ? (double)o->cutmix : (double)o->mixup);
         status = read_one(d, epoch, partner, b->pixels, other, &second);
         if (status == CHOIR_OK && cuts)
             lam = cut(d, &r, lam, x, other);
@@ -290,6 +235,7 @@ static void free_augmented(choir_dataset *self)
         free(b);
     }
     pthread_mutex_destroy(&d->lock);
+    free(d->sums);
     free(d);
 }
 
@@ -370,6 +316,17 @@ static choir_status check_inner(const choir_dataset *d, bool mixes)
     return CHOIR_OK;
 }
 
+/* Makes the running sums by which partners of all classes are equally likely. */
+static choir_status weigh(augmented *d)
+{
+    const int64_t samples = choir_dataset_length(d->inner);
+    d->sums = choir__calloc((size_t)samples + 1, sizeof *d->sums);
+    choir_status status = choir_dataset_class_weights(d->inner, d->sums);
+    for (int64_t i = 1; i < samples && status == CHOIR_OK; i++)
+        d->sums[i] += d->sums[i - 1];
+    return status;
+}
+
 choir_augment_opts choir_augment_defaults(void)
 {
     return (choir_augment_opts){.randaugment_magnitude = 9,
@@ -418,6 +375,12 @@ choir_status choir_dataset_augmented(
         d->base.y_shape = choir_dims(inner->classes);
     }
     pthread_mutex_init(&d->lock, NULL);
-    *dataset = &d->base;
-    return CHOIR_OK;
+    status = mixes && opts.balance ? weigh(d) : CHOIR_OK;
+    if (status == CHOIR_OK) {
+        *dataset = &d->base;
+    } else {
+        free(d->sums);
+        free(d);
+    }
+    return status;
 }

@@ -52,6 +52,7 @@ static choir_status augment(const choir__data_request *r, choir_dataset **datase
         return CHOIR_OK;
     choir_status status = choir_augment_parse(r->opts->augment, &opts);
     opts.seed = r->opts->seed;
+    opts.balance = r->opts->balance;
     if (status == CHOIR_OK && !(*dataset)->ops->normalized)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s: --augment %s changes images with a class each, all normalised alike, and these "

@@ -23,8 +23,7 @@ static choir__job recorded_job(const choir__job *j)
     if (t->eval_epochs &&
         __builtin_mul_overflow(t->eval_epochs, j->training.epoch_steps, &t->eval_every))
         t->eval_every = 0; /* never, as by default */
-    if (t->epochs &&
-        __builtin_mul_overflow(t->epochs, j->training.epoch_steps, &t->steps))
+    if (t->epochs && __builtin_mul_overflow(t->epochs, j->training.epoch_steps, &t->steps))
         t->steps = 0;
     const char *strategy =
         choir__job_recorded(&j->saves, CHOIR__JOB_OPTION(placement.strategy_text)->name);

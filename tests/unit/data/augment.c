@@ -24,7 +24,8 @@ static const float mean[3] = {0.5f, 0.4f, 0.3f}, deviation[3] = {0.25f, 0.2f, 0.
 /* Sample i has class i. */
 typedef struct pictures {
     choir_dataset base;
-    bool flat; /* all values are 1 */
+    bool flat;       /* all values are 1 */
+    bool unbalanced; /* every fourth sample has class 1, the others 0 */
 } pictures;
 
 static int64_t length(const choir_dataset *self)
@@ -41,7 +42,7 @@ static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
         float v = choir__unit(bits[0]);
         out[i] = ((const pictures *)self)->flat ? 1 : (v - mean[i % 3]) / deviation[i % 3];
     }
-    *(int64_t *)y = index;
+    *(int64_t *)y = ((const pictures *)self)->unbalanced ? index % 4 == 0 : index;
     return CHOIR_OK;
 }
 
@@ -67,7 +68,7 @@ static choir_dataset *make_pictures(bool flat)
     pictures *p = calloc(1, sizeof *p);
     *p = (pictures){{&ops, CHOIR_F32, CHOIR_I64, choir_dims(CHANNELS, SIDE, SIDE), CHOIR_SCALAR,
                         .classes = SAMPLES},
-        flat};
+        flat, false};
     return &p->base;
 }
 
@@ -121,6 +122,29 @@ static float share_of(const float *y, int64_t i, int64_t *partner)
     }
     assert_true(fabsf(sum - 1) < 1e-6f);
     return y[i];
+}
+
+/* Three of four samples are of class 0; a mixture's partner is of either class equally often.
+ */
+static void partners_are_balanced(void **state)
+{
+    choir_augment_opts opts = choir_augment_defaults();
+    static float x[VALUES], y[SAMPLES];
+    ok(choir_augment_parse("mixup:alpha=1000", &opts)); /* half of each */
+    for (int balance = 0; balance < 2; balance++) {
+        choir_dataset *data, *inner = make_pictures(false);
+        ((pictures *)inner)->unbalanced = true;
+        opts.balance = balance;
+        ok(choir_dataset_augmented(inner, opts, &data));
+        double first = 0;
+        enum { DRAWS = 400 };
+        for (int64_t e = 0; e < DRAWS; e++) {
+            ok(choir_dataset_get_epoch(data, e, 0, x, y)); /* of class 1 itself */
+            first += (double)y[0] / DRAWS;
+        }
+        assert_true(fabs(first - (balance ? 0.25 : 0.375)) < 0.04);
+        choir_dataset_free(data);
+    }
 }
 
 static void mixtures_are_what_their_classes_say(void **state)
@@ -300,6 +324,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(depends_on_seed_epoch_and_index),
+        cmocka_unit_test(partners_are_balanced),
         cmocka_unit_test(mixtures_are_what_their_classes_say),
         cmocka_unit_test(lam_is_of_beta),
         cmocka_unit_test(erases_rectangles),
