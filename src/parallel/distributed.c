@@ -123,14 +123,16 @@ static choir_tensor *failed(choir_tensor *y, choir_status status)
     return y;
 }
 
-/* Returns t in contiguous memory where it is: ops call collectives for their values, and a
- * pipeline may not take this for an op of the next stage. */
+/* Returns t in contiguous memory where it is: ops call collectives for their values, whose own
+ * dtypes stay, and a pipeline may not take this for an op of the next stage. */
 static choir_tensor *contiguous(choir_tensor *t)
 {
-    const choir_scope *scope = t->scope;
+    choir_scope *scope = t->scope;
+    const choir__op_dtypes caller = scope->op;
     bool was = choir__placement_pause(scope, true);
     t = choir_contiguous(t);
     choir__placement_pause(scope, was);
+    scope->op = caller;
     return t;
 }
 

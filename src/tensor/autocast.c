@@ -220,7 +220,7 @@ static bool widen(choir_scope *scope, choir_tensor **in, int count, unsigned but
         if ((in[i] = cast(scope, in[i], CHOIR_F32))->poisoned)
             return false;
         if (!in[i]->cast)
-            scope->widened[scope->widened_count++] = in[i];
+            scope->op.widened[scope->op.widened_count++] = in[i];
     }
     return true;
 }
@@ -233,15 +233,15 @@ static bool copies_words(const choir__op *op, choir_tensor *const *in)
 
 bool choir__set_dtypes(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
 {
-    scope->stored = in[0]->dtype;
-    scope->widened_count = 0;
+    scope->op.stored = in[0]->dtype;
+    scope->op.widened_count = 0;
     if (op->any_dtype || (!scope->autocast.on && !has_half(in, count)))
         return true;
     if (scope->autocast.on && !autocast(scope, op, in, count))
         return false;
-    scope->stored = op->lookup && scope->autocast.on && scope->autocast.all
-                        ? scope->autocast.dtype
-                        : in[0]->dtype;
+    scope->op.stored = op->lookup && scope->autocast.on && scope->autocast.all
+                           ? scope->autocast.dtype
+                           : in[0]->dtype;
     if (!has_half(in, count) || disagree(op, in, count) || copies_words(op, in))
         return true;
     unsigned half = taken(scope, op, in, count),
@@ -254,14 +254,14 @@ choir_tensor *choir__as_stored(choir_tensor *y)
 {
     choir_scope *scope = y->scope;
     choir_tensor *stored = y;
-    if (!y->poisoned && y->dtype == CHOIR_F32 && choir__is_half(scope->stored)) {
-        stored = choir__cast_in_place(scope, y, scope->stored);
+    if (!y->poisoned && y->dtype == CHOIR_F32 && choir__is_half(scope->op.stored)) {
+        stored = choir__cast_in_place(scope, y, scope->op.stored);
         if (!stored->poisoned)
             choir__done_with_one(y);
     }
-    for (int i = 0; i < scope->widened_count; i++)
-        choir__done_with_one(scope->widened[i]);
-    scope->widened_count = 0;
+    for (int i = 0; i < scope->op.widened_count; i++)
+        choir__done_with_one(scope->op.widened[i]);
+    scope->op.widened_count = 0;
     return stored;
 }
 

@@ -50,7 +50,7 @@ static inline choir_dtype choir__beside(choir_dtype dtype)
  * kept. */
 static inline bool choir__to_be_rounded(const choir_tensor *y)
 {
-    return choir__is_half(y->scope->stored) && !choir__is_half(y->dtype);
+    return choir__is_half(y->scope->op.stored) && !choir__is_half(y->dtype);
 }
 
 #endif

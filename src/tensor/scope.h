@@ -37,6 +37,13 @@ typedef struct choir__autocast {
     choir_dtype dtype; /* bf16 or f16 */
 } choir__autocast;
 
+/* What the end of an op needs. An op that calls another one keeps it meanwhile. */
+typedef struct choir__op_dtypes {
+    choir_dtype stored;        /* dtype of the result */
+    choir_tensor *widened[16]; /* operands as f32, released at the op's end */
+    int widened_count;
+} choir__op_dtypes;
+
 struct choir_scope {
     choir__scope_kind kind;
     int depth;
@@ -67,10 +74,8 @@ struct choir_scope {
     struct choir__cache *cache;     /* what a language model has read: cache.h; NULL: none */
     struct choir__segment *segment; /* the innermost open segment: segment.h; NULL: none */
     choir__autocast autocast;
-    choir_tensor *casts;       /* casts of parameters for this scope's ops, newest first */
-    choir_dtype stored;        /* dtype of the current op's result */
-    choir_tensor *widened[16]; /* operands of the current op as f32, released at its end */
-    int widened_count;
+    choir_tensor *casts; /* casts of parameters for this scope's ops, newest first */
+    choir__op_dtypes op; /* of the current op */
 };
 
 /* Records the error in the scope (the first one stays) and returns a poisoned tensor of it. */

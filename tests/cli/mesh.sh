@@ -43,6 +43,16 @@ language() {
         fail "under choir run: $(cat err)"
 }
 
+# What attention sends is not its result: that is stored in 16 bits, from which the projection and
+# its adapter read.
+adapted_chunks() {
+    args=(--json --microbatches 2 --batch-size 4 --steps 4 --no-eval --chunks 4 --seed 2 --amp bf16)
+    args+=(--model "$llama,kv_heads=2,layers=2" --lora r=8,targets=q_proj/k_proj/v_proj/o_proj text)
+    good train "${args[@]}" && mv out single
+    good train "${args[@]}" --strategy cp --nproc 2 && same_run single out
+    good train "${args[@]}" --strategy fsdp+cp --mesh 2x2 && same_run single out
+}
+
 # Replicas with two micro-batches and with one compute the weights' gradients at other places of
 # their schedules. Their memory came in the middle of them, and the ranks waited in a circle.
 unlike_schedules() {
@@ -275,6 +285,7 @@ told() {
 }
 
 check language
+check adapted_chunks
 check unlike_schedules
 check masked
 check sliced
