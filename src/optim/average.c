@@ -78,7 +78,7 @@ choir_status choir_optim_swap(choir_optim *o)
     for (int i = 0; i < o->count; i++) {
         const choir__param *p = o->states[i].param;
         choir__optim_make_state(o, &o->states[i]);
-        if (!choir__device_of(p->local)->away && p->local->count)
+        if (o->states[i].average && !choir__device_of(p->local)->away && p->local->count)
             swap(scope, p->local, o->states[i].average);
         if (p->tensor->storage && p->tensor->storage != p->local->storage)
             p->tensor->storage->version++;

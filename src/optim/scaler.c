@@ -167,11 +167,13 @@ static int place_of(choir_scaler *s, choir_optim *o)
  * that scaling preserves. f64 ones need no scaler. */
 static choir_status check_dtypes(const choir_optim *o)
 {
-    for (int i = 0; i < o->count; i++)
-        if (o->states[i].param->tensor->dtype != CHOIR_F32)
+    for (int i = 0; i < o->count; i++) {
+        const choir_tensor *t = o->states[i].param->tensor;
+        if (t->dtype != CHOIR_F32 && !t->held) /* a held weight is frozen */
             return choir__error(CHOIR_ERR_DTYPE,
                 "scaler: expected f32 weights, whose gradients are f32, too, got %s as %s",
-                o->states[i].param->name, choir_dtype_name(o->states[i].param->tensor->dtype));
+                o->states[i].param->name, choir_dtype_name(t->dtype));
+    }
     return CHOIR_OK;
 }
 

@@ -81,7 +81,7 @@ static void list_states(const choir_optim *o, choir__optim_state *s, choir__stat
 {
     list->count = 0;
     keep_rule(o, s, list);
-    if (o->average.on)
+    if (o->average.on && !s->param->local->held) /* frozen for ever, in a form of its own */
         keep(list, &s->average, "average", CHOIR__STATE_ELEMENTS);
 }
 

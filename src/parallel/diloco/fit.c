@@ -125,7 +125,7 @@ static void survey_tensor(const char *name, choir_tensor *t, void *arg)
         s->status = choir__error(CHOIR_ERR_DEVICE,
             "%s: '%s' is on %s, its run on %s; a worker has one device", w->name, name,
             choir_device_name(choir__device_of(t)), choir_device_name(home));
-    else if (t->param && (t->dtype != CHOIR_F32 || t->param->local != t))
+    else if (t->param && !t->held && (t->dtype != CHOIR_F32 || t->param->local != t))
         s->status = choir__error(CHOIR_ERR_UNSUPPORTED,
             "%s: parameter '%s' is %s; expected unsharded f32 parameters", w->name, name,
             t->dtype == CHOIR_F32 ? "sharded" : choir_dtype_name(t->dtype));

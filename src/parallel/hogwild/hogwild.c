@@ -94,6 +94,8 @@ static void add_piece(const char *name, choir_tensor *t, void *arg)
 {
     struct layout *l = arg;
     choir__hogwild *h = l->h;
+    if (t->held) /* frozen: each worker keeps its own copy */
+        return;
     if (l->status == CHOIR_OK)
         l->status = check_piece(h, name, t, t->param);
     if (l->status != CHOIR_OK)

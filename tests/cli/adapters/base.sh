@@ -98,6 +98,36 @@ halves_are_held() {
     same few --model base --amp bf16 --seed 4 --strategy ddp --nproc 2
 }
 
+# A validation or a checkpoint between steps exchanges weights for their averages, but none that are
+# held: these were rounded like floats.
+averages_leave_it() {
+    local args=(--model base --lora r=2 --batch-size 4 --microbatches 2 --steps 5 --no-eval --json)
+    for how in "--base q8_0 --ema 0.9" "--amp bf16 --swa 2"; do
+        # shellcheck disable=SC2086 # words
+        good train "${args[@]}" $how text && mv out calm
+        # shellcheck disable=SC2086
+        good train "${args[@]}" $how --eval-every 2 --eval-batches 1 text
+        same_run calm out
+        rm -rf averaged
+        # shellcheck disable=SC2086
+        good train "${args[@]}" $how --strategy fsdp --nproc 2 --save averaged --save-every 2 \
+            --save-keep 9 text
+        same_run calm out
+        good train --json --resume averaged/step-00000002 --strategy single
+        same_run calm out 3
+    done
+}
+
+# Scalers and workers look at the weights that are trained.
+scaled_and_apart() {
+    train one --model base --amp fp16 && same one --model base --amp fp16 --strategy fsdp --nproc 2
+    for how in diloco:every=2 local-sgd:every=2; do
+        train one --model base --amp bf16 --strategy "$how" --nproc 2
+        as one --model base --amp bf16 --strategy "$how" --nproc 2
+    done
+    train one --model base --amp bf16 --strategy hogwild --nproc 2
+}
+
 goes_on() {
     train whole --model base --base q4_0 --save saved --save-every 2 --save-keep 2
     good train --json --resume saved/step-00000002 && mv out rest
@@ -169,6 +199,8 @@ check make_folders
 check types_have_their_values
 check strategies_agree
 check halves_are_held
+check averages_leave_it
+check scaled_and_apart
 check goes_on
 check writes
 check saves_memory
