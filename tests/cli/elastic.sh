@@ -404,6 +404,32 @@ best_is_written() {
 }
 lines_of() { grep -E '"event":"(step|eval|stop|end)"' "$1" | sed 's/"items_per_s":[^,]*,//'; }
 
+# A rank that is lost before the ranks have met does not make the others forget where the job is to
+# continue: they began at step 0, and their next checkpoint took the place of the old ones. Nor do
+# they show again what the earlier job has shown.
+resumed_early() {
+    local early=("${job[@]}" --eval-every 300) i
+    good "${early[@]}" --steps 20 --strategy single --save begun
+    cp -r begun again
+    good "${early[@]}" --steps 40 --strategy single --resume again && mv out calm.early
+    for i in 1 2 3 4 5 6 7 8; do
+        rm -rf again && cp -r begun again
+        start "${early[@]}" --steps 40 --resume again --strategy ddp --nproc 2 --max-restarts 1
+        mapfile -t ranks < <(wait_for_two)
+        sleep "0.00$i"
+        kill -KILL "${ranks[0]}"
+        ended 60
+        [ "$status" = 0 ] || fail "exit status: $(cat err)" || return
+        diff <(losses calm.early) <(losses out) || fail "other steps: $(cat err)" || return
+        [ "$(weights out)" = "$(weights calm.early)" ] || fail "other weights: $(cat err)" || return
+    done
+}
+wait_for_two() {
+    local here=() until=$((SECONDS + 10))
+    while [ ${#here[@]} -lt 2 ] && [ $SECONDS -lt "$until" ]; do mapfile -t here < <(children); done
+    printf '%s\n' "${here[@]}"
+}
+
 # An interrupt ends spares at once, and the ranks after they have saved.
 interrupted() {
     start_until 20 "${job[@]}" --microbatches 2 --strategy ddp --nproc 3 --max-restarts 2 \
@@ -448,6 +474,7 @@ check with_saves
 check saves_with_a_spare
 check judged_once
 check best_is_written
+check resumed_early
 check interrupted
 check refused
 finish

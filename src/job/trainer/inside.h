@@ -148,6 +148,9 @@ void choir__trainer_show_step(choir__trainer *t);
 /* Shows a validation, if `shown`, and records it, unless an earlier rank 0 has done so. */
 void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool shown);
 
+/* Notes that an earlier job has shown the lines of the steps up to the present one. */
+void choir__trainer_skip_lines(const choir__trainer *t);
+
 /* Shows the lines of the last step that a lost rank 0 may not have written. */
 void choir__trainer_show_again(choir__trainer *t);
 

@@ -82,6 +82,7 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     t->now.epoch_without = s.epoch_without;
     t->now.last.number = s.step;
     t->now.last.loss = (float)s.loss;
+    choir__trainer_skip_lines(t);
     choir__trainer_fill_losses(t);
     t->now.ended = choir__eval_policy_patience_is_over(&t->now.judge, &t->job->training);
     if (t->now.ended && s.step < t->job->training.steps)

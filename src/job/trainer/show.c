@@ -133,6 +133,19 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
         &choir__kind_eval, &told);
 }
 
+void choir__trainer_skip_lines(const choir__trainer *t)
+{
+    choir__job_shared *shared = t->job->ranks.shared;
+    if (!shared)
+        return;
+    _Atomic int64_t *const lines[] = {
+        &shared->stepped, &shared->news[CHOIR__SHOWN_STEP], &shared->news[CHOIR__SHOWN_EPOCH]};
+    for (size_t i = 0; i < CHOIR_COUNT(lines); i++)
+        for (int64_t was = atomic_load(lines[i]);
+             was < t->now.step && !atomic_compare_exchange_weak(lines[i], &was, t->now.step);)
+            continue;
+}
+
 void choir__trainer_show_again(choir__trainer *t)
 {
     const choir__progress *now = &t->now;

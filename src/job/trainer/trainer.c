@@ -25,6 +25,7 @@
 #include "line/say.h"
 #include "line/command.h"
 #include "job/trainer/inside.h"
+#include "launch/crew/crew.h"
 
 /* Loads the state with which this process begins, unless choir_elastic_open brings it. */
 static choir_status load(choir__trainer *t)
@@ -52,9 +53,10 @@ static choir_status build(choir__trainer *t)
     t->now.judge = choir__eval_policy_new(t->job);
     t->now.last_eval = (double)NAN;
     t->now.last.loss = NAN;
-    t->joined =
-        !t->part.env.generation && !t->begins_again; /* a rank that joins receives its state */
-    t->watch.backward = !t->part.scaler;             /* a loss scale makes gradients overflow */
+    /* A rank that joins receives its state; one whose first meeting has failed begins as it was
+     * told to. */
+    t->joined = !t->part.env.generation && !t->begins_again && choir__crew_is_new();
+    t->watch.backward = !t->part.scaler; /* a loss scale makes gradients overflow */
     if (status == CHOIR_OK && t->job->training.debug_nan)
         choir__nan_watch_net(&t->watch, t->part.net);
     return status == CHOIR_OK ? load(t) : status;
