@@ -175,6 +175,7 @@ static choir_status claim(choir_study *s, choir_trial *t, bool *won)
     choir__study_store *store = s->kept->store;
     choir__change *c = claim_of(s->kept, t);
     bool is_new = c->kind == CHOIR__CHANGE_BEGIN && !c->waits;
+    t->begun = t->again && choir__attribute_get(&t->attributes, true, CHOIR__WORKER_KEY);
     t->foreign = t->again = false;
     choir__study_store_send_awaited(store, c);
     pthread_mutex_unlock(&s->lock);

@@ -46,6 +46,7 @@ struct choir_trial {
     bool adopted;  /* the parameters come from the stored trial */
     bool again;    /* the worker is dead, and the trial must run again */
     bool retaken;  /* the worker of its segment has died; reports may be lost */
+    bool begun;    /* another worker had it before, and may have left files in its folder */
     bool closed;   /* stored as a trial that cannot be resumed */
     choir__stored_attributes attributes;
     char **texts;    /* (space->count) made when asked for; NULL: none yet */

@@ -8,6 +8,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +123,40 @@ choir_status choir__checkpoint_restore(
     free(none);
     free(to);
     free(from);
+    return status;
+}
+
+/* Returns the value that a word of a command line begins or announces for an option, or NULL.
+ */
+static const char *value_of(char *const *word, const char *option)
+{
+    size_t length = strlen(option);
+    if (strncmp(*word, option, length) != 0)
+        return NULL;
+    return (*word)[length] == '=' ? *word + length + 1 : (*word)[length] ? NULL : word[1];
+}
+
+/* Returns whether a path is in the folder dir, and names something in it. */
+static bool is_inside(const char *path, const char *dir)
+{
+    size_t length = strlen(dir);
+    return !strncmp(path, dir, length) && path[length] == '/' && path[length + 1] &&
+           !strstr(path + length, "..");
+}
+
+choir_status choir__checkpoint_clear(char *const *line, const char *dir)
+{
+    static const char *const options[] = {"--save", "--run"};
+    choir_status status = CHOIR_OK;
+    for (char *const *word = line; *word; word++)
+        if (value_of(word, "--resume"))
+            return CHOIR_OK;
+    for (char *const *word = line; *word; word++)
+        for (size_t i = 0; i < CHOIR_COUNT(options) && status == CHOIR_OK; i++) {
+            const char *path = value_of(word, options[i]);
+            if (path && is_inside(path, dir))
+                status = discard(path);
+        }
     return status;
 }
 

@@ -84,7 +84,7 @@ static bool mentions(char *const *command, const char *name)
     return false;
 }
 
-static bool is_choir_train(char *const *command)
+bool choir__command_is_train(char *const *command)
 {
     const char *slash = strrchr(command[0], '/');
     return !strcmp(slash ? slash + 1 : command[0], "choir") && command[1] &&
@@ -113,7 +113,7 @@ choir_status choir__command_check_names(char *const *command, const choir_space 
 
 bool choir__command_appends(char *const *command, const char *name)
 {
-    return is_choir_train(command) && !mentions(command, name);
+    return choir__command_is_train(command) && !mentions(command, name);
 }
 
 choir_status choir__command_check(char *const *command, const choir_space *space)
@@ -121,7 +121,7 @@ choir_status choir__command_check(char *const *command, const choir_space *space
     choir_status status = choir__command_check_names(command, space);
     if (status != CHOIR_OK)
         return status;
-    for (int i = 0; i < choir_space_count(space) && !is_choir_train(command); i++)
+    for (int i = 0; i < choir_space_count(space) && !choir__command_is_train(command); i++)
         if (!mentions(command, choir_space_name(space, i)))
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "parameter %s: the command has no {%s} to put it in",
@@ -187,7 +187,7 @@ static bool has_word(char *const *command, const char *word)
 choir_status choir__command_check_pauses(
     char *const *command, const char *scheduler, const char *metric, const char *unit)
 {
-    if (!is_choir_train(command))
+    if (!choir__command_is_train(command))
         return CHOIR_OK;
     const char *each = !strcmp(unit, "epoch") ? "--eval-epochs" : "--eval-every";
     bool validates = has_word(command, each) || has_word(command, "--eval-epochs");
@@ -234,7 +234,7 @@ char **choir__command_of_trial(char *const *command, const choir_space *space,
 {
     char **line = choir__command_of(command, space, trial, dir);
     size_t n = 0;
-    if (!is_choir_train(command))
+    if (!choir__command_is_train(command))
         return line;
     while (line[n])
         n++;

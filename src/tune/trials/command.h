@@ -15,6 +15,9 @@
  * parameter, a parameter without placeholder). */
 choir_status choir__command_check(char *const *command, const choir_space *space);
 
+/* Returns whether the command is choir train. */
+bool choir__command_is_train(char *const *command);
+
 /* Returns whether a parameter becomes an option of choir train, since the command does not
  * mention it. */
 bool choir__command_appends(char *const *command, const char *name);

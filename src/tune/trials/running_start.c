@@ -193,6 +193,9 @@ static choir_status start(choir__running *r, const choir__device_share *share)
     char *checkpoint = job->pauses ? choir__checkpoint_path(job->dir, c.number) : NULL;
     c.line = choir__command_of_trial(job->command, job->space, trial, r->dir, checkpoint);
     free(checkpoint);
+    if (status == CHOIR_OK && r->dir && choir__command_is_train(job->command) &&
+        (trial->begun || r->base.failed))
+        status = choir__checkpoint_clear(c.line, r->dir);
     char *params = params_json(job->space, trial);
     c.params = params;
     if (status == CHOIR_OK)

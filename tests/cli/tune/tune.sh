@@ -227,6 +227,29 @@ hangs() {
 }
 none_left() { ! pgrep -f "sleep $mark" >/dev/null; }
 
+# Trials of choir train that save in their folders run again after any end of the search, and where
+# one of them is killed.
+saved_trials() {
+    local search=(--json --trials 2 --seed 1 --space 'lr=log(1e-3,1e-1)' -- "$CHOIR" train random
+        --model toy --steps 8000 --save {dir}/model --save-every 500 --run={dir}/run) signal
+    good tune --dir calm "${search[@]}" && trials out | grep trial >calm.trials
+    for signal in KILL TERM; do
+        rm -rf again
+        start tune --dir again "${search[@]}"
+        await 10 [ -e again/0/model/latest ] || fail 'no checkpoint'
+        kill -"$signal" "$started_pid"
+        ended 10
+        good tune --json --dir again
+        diff calm.trials <(trials out | grep trial) || fail "after $signal: $(cat err)"
+    done
+    rm -rf again
+    start tune --dir again --retries 1 "${search[@]}"
+    await 10 [ -e again/0/model/latest ] || fail 'no checkpoint'
+    pkill -KILL -f 'save again/0/model'
+    ended 60
+    diff calm.trials <(trials out | grep trial) || fail "a killed trial: $(cat err)"
+}
+
 # Numbers are written as JSON has them.
 numbers() {
     good tune --json --dir numbers --trials 3 --sampler grid --space 'x=choice(0x10,.5,1e21)' -- \
@@ -316,6 +339,7 @@ check endless_output
 check few_descriptors
 check odd_words
 check hangs
+check saved_trials
 check numbers
 check exports
 check wrong
