@@ -93,6 +93,8 @@ const choir__line_option *choir__job_option_at(size_t offset);
 
 /* Returns whether the command line gives the option. */
 bool choir__job_was_given(const choir__job *job, const choir__line_option *option);
+/* Treats the option as one that was not given: nothing is said of it. Its value stays. */
+void choir__job_unsay(choir__job *job, const choir__line_option *option);
 /* Returns whether the command line says that a document's value of the option is not taken. */
 bool choir__job_leaves_out(const choir__job *job, const choir__line_option *option);
 

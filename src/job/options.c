@@ -538,6 +538,12 @@ bool choir__job_was_given(const choir__job *j, const choir__line_option *option)
     return j->given[row / 64] >> row % 64 & 1;
 }
 
+void choir__job_unsay(choir__job *j, const choir__line_option *option)
+{
+    int64_t row = option - choir__job_options;
+    j->given[row / 64] &= ~(UINT64_C(1) << row % 64);
+}
+
 bool choir__job_leaves_out(const choir__job *j, const choir__line_option *option)
 {
     int64_t row = option - choir__job_options;

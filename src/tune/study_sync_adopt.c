@@ -120,7 +120,8 @@ static void take_state(choir_study *s, choir_trial *t, const choir__stored_trial
     t->state = waits || runs ? CHOIR_TRIAL_RUNNING : (choir_trial_state)r->state;
     if (runs && choir__worker_paused(worker) >= 0)
         t->state = CHOIR_TRIAL_PRUNED;
-    if ((dead && !named && !unknown) || r->state < 0 || r->state > CHOIR__STORED_WAITING)
+    t->silent = dead && !named && !unknown;
+    if (t->silent || r->state < 0 || r->state > CHOIR__STORED_WAITING)
         t->state = CHOIR_TRIAL_FAIL;
     if (t->state == CHOIR_TRIAL_COMPLETE && !choir__study_sync_take_values(t, r))
         t->state = CHOIR_TRIAL_FAIL;

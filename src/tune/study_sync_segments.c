@@ -91,7 +91,8 @@ static choir_status take_segment(choir_study *s, choir_trial *t, const choir__st
     t->again = false;
     choir__study_sync_result end;
     bool ended = choir__study_sync_find_result(r, t->parts - 1, &end);
-    if (!ended && abandoned && !named)
+    t->silent = !ended && abandoned && !named;
+    if (t->silent)
         ended = true, end = (choir__study_sync_result){CHOIR_TRIAL_FAIL, INT64_MAX, 0};
     if (!ended && (abandoned || r->state == CHOIR__STORED_WAITING))
         give_again(s, t, r);

@@ -47,6 +47,7 @@ struct choir_trial {
     bool again;    /* the worker is dead, and the trial must run again */
     bool retaken;  /* the worker of its segment has died; reports may be lost */
     bool begun;    /* another worker had it before, and may have left files in its folder */
+    bool silent;   /* another program has it and shows no sign of life: it counts as failed */
     bool closed;   /* stored as a trial that cannot be resumed */
     choir__stored_attributes attributes;
     char **texts;    /* (space->count) made when asked for; NULL: none yet */

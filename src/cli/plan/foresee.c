@@ -27,9 +27,16 @@ static void place(const choir__planning *p, const choir__plan_entry *e, choir__j
     to->nproc = 0;
 }
 
-/* A plan writes nothing and waits for nothing. */
+/* A plan writes nothing and waits for nothing; what needs a folder or a log is left out with
+ * it. How often it would save stays known. */
 static void quieten(choir__job *j)
 {
+    const choir__line_option *const unsaid[] = {CHOIR__JOB_OPTION(saves.every),
+        CHOIR__JOB_OPTION(saves.keep), CHOIR__JOB_OPTION(saves.warn)};
+    for (size_t i = 0; i < CHOIR_COUNT(unsaid); i++)
+        choir__job_unsay(j, unsaid[i]);
+    j->training.on_spike = j->records.audit = NULL;
+    j->records.log_histograms = 0;
     j->saves.dir = j->records.run = j->records.trace = NULL;
     free(j->records.logs);
     j->records.logs = NULL;

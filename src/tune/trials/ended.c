@@ -51,7 +51,9 @@ char *choir__trial_why(const choir_trial *trial)
     json_t *there = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
     char *why = json_is_string(there) ? choir__strdup(json_string_value(there)) : NULL;
     json_decref(there);
-    return why;
+    return why || !trial->silent
+               ? why
+               : choir__strdup("runs in another program, which shows no sign of life");
 }
 
 char *choir__trial_no_number(const char *metric, double value)
