@@ -72,12 +72,12 @@ static choir_status open_patience(const choir_study_opts *opts, choir__scheduler
     return open_with(&choir__scheduler_patience, opts->scheduler, &defaults, scheduler);
 }
 
-/* Returns the least loss of some reports; infinity if none is a number. */
+/* Returns the least loss of some reports; NaN if none is a number. */
 static double least_loss(const choir__report *reports, int64_t count, double sign)
 {
-    double least = (double)INFINITY;
+    double least = (double)NAN;
     for (int64_t i = 0; i < count; i++)
-        if (!isnan(reports[i].value) && reports[i].value * sign < least)
+        if (!isnan(reports[i].value) && !(reports[i].value * sign >= least))
             least = reports[i].value * sign;
     return least;
 }
@@ -127,7 +127,7 @@ static bool is_behind(
     if (complete > 0 && complete >= s->startup) {
         double best = least_loss(t->reports, t->report_count, h->sign[0]);
         behind =
-            best == (double)INFINITY || /* no value has been a number */
+            isnan(best) || /* no value has been a number */
             (have >= s->least && count > 0 && best > percentile(losses, count, s->percent));
     }
     free(losses);

@@ -400,8 +400,8 @@ static void print_curves(const char *scheduler, const char *direction)
         for (int64_t step = 0; step < CURVE_STEPS && !choir_trial_should_stop(t); step++) {
             if (roll(5) == 0)
                 continue;
-            value =
-                roll(12) ? level + 3 * exp(-(double)step / 6) + roll(100) / 100.0 : (double)NAN;
+            bool none = isnan(value) ? roll(5) > 0 : roll(12) == 0; /* often several in a row */
+            value = none ? (double)NAN : level + 3 * exp(-(double)step / 6) + roll(100) / 100.0;
             ok(choir_trial_report(t, step, value));
             printf("%lld %.17g ", (long long)step, value);
         }
