@@ -287,6 +287,10 @@ choir_status choir__dist_value_of_json(
     char *text = good ? NULL : choir__dist_text_of_json(json);
     if (good)
         *value = internal;
+    else if (d->kind == CHOIR__CHOICE && holds(d, internal))
+        choir__error(CHOIR_ERR_ARGUMENT,
+            "parameter %s: expected the space's choices, in its order; the study has it as %s",
+            name, text ? text : json);
     else
         choir__error(CHOIR_ERR_ARGUMENT,
             "parameter %s: the study has it as %s, with the value %g, which is not the space's",
