@@ -273,8 +273,7 @@ static const choir__line_option options[] = {
         .argument = "SECONDS",
         .help = "time that training waits for a save (default: failures.save_s of the file)"},
     {"save-every-s", CHOIR__FLOAT, CHOIR__LINE_AT(choir__fleet_request, save_every_s), 1e-3,
-        1e9,
-        .argument = "SECONDS", .help = "time between saves (default: the best one)"},
+        1e9, .argument = "SECONDS", .help = "time between saves (default: the best one)"},
     {NULL},
 };
 

@@ -37,7 +37,7 @@ typedef struct choir__autocast {
     choir_dtype dtype; /* bf16 or f16 */
 } choir__autocast;
 
-/* What the end of an op needs. An op that calls another one keeps it meanwhile. */
+/* Dtypes that the end of an op needs. An op that calls another one keeps them meanwhile. */
 typedef struct choir__op_dtypes {
     choir_dtype stored;        /* dtype of the result */
     choir_tensor *widened[16]; /* operands as f32, released at the op's end */

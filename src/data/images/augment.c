@@ -316,7 +316,7 @@ static choir_status check_inner(const choir_dataset *d, bool mixes)
     return CHOIR_OK;
 }
 
-/* Makes the running sums by which partners of all classes are equally likely. */
+/* Makes the partners' weights: all classes are equally likely. */
 static choir_status weigh(augmented *d)
 {
     const int64_t samples = choir_dataset_length(d->inner);

@@ -20,7 +20,7 @@ double choir__draw_uniform(choir__draws *r, double low, double high);
 /* Returns a number of Beta(a, a). */
 double choir__draw_beta(choir__draws *r, double a);
 /* Returns an integer from 0 to n - 1; all are equally likely, or each in proportion to its
- * weight, of which sums (n) are the running sums. */
+ * weight; sums (n) are the weights' running sums. */
 int64_t choir__draw_below(choir__draws *r, int64_t n);
 int64_t choir__draw_weighted(choir__draws *r, const double *sums, int64_t n);
 
