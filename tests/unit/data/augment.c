@@ -139,7 +139,7 @@ static void partners_are_balanced(void **state)
         double first = 0;
         enum { DRAWS = 400 };
         for (int64_t e = 0; e < DRAWS; e++) {
-            ok(choir_dataset_get_epoch(data, e, 0, x, y)); /* its class is 1 */
+            ok(choir_dataset_get_epoch(data, e, 0, x, y)); /* a sample of class 1 */
             first += (double)y[0] / DRAWS;
         }
         assert_true(fabs(first - (balance ? 0.25 : 0.375)) < 0.04);
