@@ -75,7 +75,7 @@ struct choir_scope {
     struct choir__segment *segment; /* the innermost open segment: segment.h; NULL: none */
     choir__autocast autocast;
     choir_tensor *casts; /* casts of parameters for this scope's ops, newest first */
-    choir__op_dtypes op; /* of the current op */
+    choir__op_dtypes op; /* the current op's */
 };
 
 /* Records the error in the scope (the first one stays) and returns a poisoned tensor of it. */

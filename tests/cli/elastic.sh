@@ -391,8 +391,8 @@ best_is_written() {
     for saves in 4 30; do
         for strategy in ddp fsdp; do
             rm -rf judged
-            on_slow_disk 5 "${still[@]}" --save-every "$saves" --strategy "$strategy" --save judged ||
-                return 0
+            on_slow_disk 5 "${still[@]}" --save-every "$saves" --strategy "$strategy" \
+                --save judged || return 0
             has <(tail -n 1 out) '"event":"eval","step":4,.*"best":true'
             end_started
             [ $? -eq 0 ] || fail "exit status: $(cat err)"

@@ -12,7 +12,7 @@
 
 #include "base/math/functions.h"
 #include "data/dataset.h"
-#include "data/images/draws.h"
+#include "data/images/dice.h"
 #include "data/images/image_ops.h"
 
 enum { ATTEMPTS = 10 }; /* at a rectangle that fits */
@@ -40,7 +40,7 @@ typedef struct augmented {
 
 /* --- colours --- */
 
-static void jitter(const augmented *d, choir__draws *r, choir__picture *p)
+static void jitter(const augmented *d, choir__dice *r, choir__picture *p)
 {
     static const choir_image_op ops[4] = {
         CHOIR_IMAGE_BRIGHTNESS, CHOIR_IMAGE_CONTRAST, CHOIR_IMAGE_SATURATION, CHOIR_IMAGE_HUE};
@@ -49,24 +49,24 @@ static void jitter(const augmented *d, choir__draws *r, choir__picture *p)
         (double)o->brightness, (double)o->contrast, (double)o->saturation, (double)o->hue};
     int order[4] = {0, 1, 2, 3};
     for (int i = 0; i < 4; i++) {
-        int64_t k = i + choir__draw_below(r, 4 - i);
+        int64_t k = i + choir__dice_below(r, 4 - i);
         int op = order[k];
         order[k] = order[i];
         double from = op == 3 ? -wide[op] : fmax(0, 1 - wide[op]);
-        double amount = choir__draw_uniform(r, from, op == 3 ? wide[op] : 1 + wide[op]);
+        double amount = choir__dice_uniform(r, from, op == 3 ? wide[op] : 1 + wide[op]);
         if (wide[op] > 0)
             choir__picture_change(p, ops[op], amount);
     }
 }
 
-static void randaugment(const augmented *d, choir__draws *r, choir__picture *p)
+static void randaugment(const augmented *d, choir__dice *r, choir__picture *p)
 {
     const choir_augment_opts *o = &d->opts;
     for (int i = 0; i < o->randaugment_ops; i++) {
-        choir_image_op op = (choir_image_op)choir__draw_below(r, CHOIR_IMAGE_HUE);
+        choir_image_op op = (choir_image_op)choir__dice_below(r, CHOIR_IMAGE_HUE);
         double amount = choir_randaugment_amount(
             op, o->randaugment_magnitude, o->randaugment_bins, d->height, d->width);
-        bool other = choir__draw(r) >> 31;
+        bool other = choir__dice_bits(r) >> 31;
         choir__picture_change(p, op, other ? choir__image_op_opposite(op, amount) : amount);
     }
 }
@@ -77,7 +77,7 @@ static bool changes_colours(const choir_augment_opts *o)
            o->randaugment_ops;
 }
 
-static void change_colours(const augmented *d, choir__draws *r, float *x, float *planes)
+static void change_colours(const augmented *d, choir__dice *r, float *x, float *planes)
 {
     int64_t image = d->height * d->width * d->channels;
     choir__picture p = {planes, planes + image, d->height, d->width, d->channels, d->colours};
@@ -97,34 +97,34 @@ static void change_colours(const augmented *d, choir__draws *r, float *x, float 
 /* --- rectangles --- */
 
 /* torchvision's RandomErasing.get_params, and the erasing. */
-static void erase(const augmented *d, choir__draws *r, float *x)
+static void erase(const augmented *d, choir__dice *r, float *x)
 {
     const choir_augment_opts *o = &d->opts;
     double area = (double)(d->height * d->width);
-    if (!(choir__draw_uniform(r, 0, 1) < (double)o->erase))
+    if (!(choir__dice_uniform(r, 0, 1) < (double)o->erase))
         return;
     for (int i = 0; i < ATTEMPTS; i++) {
-        double part = area * choir__draw_uniform(r, (double)o->erase_min, (double)o->erase_max);
+        double part = area * choir__dice_uniform(r, (double)o->erase_min, (double)o->erase_max);
         double low = choir__log((double)o->ratio_min), high = choir__log((double)o->ratio_max);
-        double ratio = choir__exp(choir__draw_uniform(r, low, high));
+        double ratio = choir__exp(choir__dice_uniform(r, low, high));
         int64_t h = (int64_t)rint(sqrt(part * ratio)), w = (int64_t)rint(sqrt(part / ratio));
         if (h >= d->height || w >= d->width)
             continue;
-        int64_t top = choir__draw_below(r, d->height - h + 1),
-                left = choir__draw_below(r, d->width - w + 1);
+        int64_t top = choir__dice_below(r, d->height - h + 1),
+                left = choir__dice_below(r, d->width - w + 1);
         for (int64_t y = top; y < top + h; y++) {
             float *row = x + (y * d->width + left) * d->channels;
             for (int64_t k = 0; k < w * d->channels; k++)
-                row[k] = o->erase_noise ? (float)choir__draw_normal(r) : 0;
+                row[k] = o->erase_noise ? (float)choir__dice_normal(r) : 0;
         }
         return;
     }
 }
 
 /* Pastes CutMix's box of `other` into x; returns the share of x that is left. */
-static double cut(const augmented *d, choir__draws *r, double lam, float *x, const float *other)
+static double cut(const augmented *d, choir__dice *r, double lam, float *x, const float *other)
 {
-    int64_t at_x = choir__draw_below(r, d->width), at_y = choir__draw_below(r, d->height);
+    int64_t at_x = choir__dice_below(r, d->width), at_y = choir__dice_below(r, d->height);
     double half = 0.5 * sqrt(1 - lam);
     int64_t w = (int64_t)(half * (double)d->width), h = (int64_t)(half * (double)d->height);
     int64_t left = choir__max(0, at_x - w), right = choir__min(d->width, at_x + w);
@@ -165,7 +165,7 @@ static choir_status read_one(
     choir_status status = choir_dataset_get_epoch(d->inner, epoch, index, x, y);
     if (status != CHOIR_OK)
         return status;
-    choir__draws r = choir__draws_of(d->opts.seed, "augment", epoch, index);
+    choir__dice r = choir__dice_of(d->opts.seed, "augment", epoch, index);
     change_colours(d, &r, x, planes);
     if (d->opts.erase > 0)
         erase(d, &r, x);
@@ -179,15 +179,15 @@ static choir_status mix(
     const choir_augment_opts *o = &d->opts;
     int64_t image = d->height * d->width * d->channels, second = label;
     float *other = b->pixels + 2 * image;
-    choir__draws r = choir__draws_of(d->opts.seed, "augment.mix", epoch, index);
-    bool cuts = o->cutmix > 0 && (!(o->mixup > 0) || choir__draw(&r) >> 31);
+    choir__dice r = choir__dice_of(d->opts.seed, "augment.mix", epoch, index);
+    bool cuts = o->cutmix > 0 && (!(o->mixup > 0) || choir__dice_bits(&r) >> 31);
     double lam = 1;
     choir_status status = CHOIR_OK;
-    if (choir__draw_uniform(&r, 0, 1) < (double)o->mix) {
+    if (choir__dice_uniform(&r, 0, 1) < (double)o->mix) {
         const int64_t samples = choir_dataset_length(d->inner);
-        int64_t partner = d->sums ? choir__draw_weighted(&r, d->sums, samples)
-                                  : choir__draw_below(&r, samples);
-        lam = choir__draw_beta(&r, cuts ? (double)o->cutmix : (double)o->mixup);
+        int64_t partner = d->sums ? choir__dice_weighted(&r, d->sums, samples)
+                                  : choir__dice_below(&r, samples);
+        lam = choir__dice_beta(&r, cuts ? (double)o->cutmix : (double)o->mixup);
         status = read_one(d, epoch, partner, b->pixels, other, &second);
         if (status == CHOIR_OK && cuts)
             lam = cut(d, &r, lam, x, other);

@@ -231,7 +231,7 @@ void choir__trainer_note_newest(choir__trainer *t);
 /* Notes the result of this step's validation, for the checkpoint that was saved before it. */
 choir_status choir__trainer_note_judged(choir__trainer *t);
 
-/* Waits until the best step's save is whole, if the job goes on when a rank is lost: the copies
+/* Waits until the best step's save is whole, if the job survives the loss of a rank: the copies
  * in memory would remember that it was the best, and half of its checkpoint would be gone. */
 choir_status choir__trainer_keep_best(choir__trainer *t);
 

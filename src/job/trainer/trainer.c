@@ -53,8 +53,8 @@ static choir_status build(choir__trainer *t)
     t->now.judge = choir__eval_policy_new(t->job);
     t->now.last_eval = (double)NAN;
     t->now.last.loss = NAN;
-    /* A rank that joins receives its state; one whose first meeting has failed begins as it was
-     * told to. */
+    /* A rank that joins receives its state; after a failed first meeting a rank has no other
+     * than the job's own beginning. */
     t->joined = !t->part.env.generation && !t->begins_again && choir__crew_is_new();
     t->watch.backward = !t->part.scaler; /* a loss scale makes gradients overflow */
     if (status == CHOIR_OK && t->job->training.debug_nan)
