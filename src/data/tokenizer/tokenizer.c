@@ -148,6 +148,10 @@ choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char
 choir_status choir_tokenizer_encode_whole(const choir_tokenizer *tokenizer, const char *text,
     size_t bytes, int64_t *ids, size_t room, int64_t *count)
 {
+    if (!tokenizer)
+        return choir__missing(__func__, "tokenizer");
+    if (!text)
+        return choir__missing(__func__, "text");
     if (!count)
         return choir__missing(__func__, "count");
     choir__ids found = {0};
