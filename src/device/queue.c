@@ -20,6 +20,9 @@ enum {
     /* stays in the cache: an empty queue starts again at the front beyond this */
     HOT_BYTES = 1 << 18,
     NAP_US = 1000,
+    /* for one of several queues to which a thread issues in turn: by the time it waits, all of
+     * them could have been at work */
+    BESIDE_NAP_US = 40,
     /* for the worker of a queue with a stream, whose tasks are waits for the host */
     STREAM_NAP_US = 20,
 };
@@ -302,8 +305,7 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
     strncpy(q->name, opts.name ? opts.name : "queue", sizeof q->name - 1);
     q->opts.name = q->name;
     q->gauges = opts.gauges ? opts.gauges : &q->unseen;
-    if (!q->opts.patience_us)
-        q->opts.patience_us = opts.stream ? STREAM_NAP_US : NAP_US;
+    q->patience_us = opts.patience_us ? opts.patience_us : opts.stream ? STREAM_NAP_US : NAP_US;
     if (opts.stream) {
         q->opts.enter = enter_stream;
         q->opts.arg = opts.stream;
@@ -358,7 +360,13 @@ void choir__queue_free(choir__queue *q)
 
 void choir__queue_set_patience(choir__queue *queue, int patience_us)
 {
-    queue->opts.patience_us = patience_us;
+    atomic_store_explicit(&queue->patience_us, patience_us, memory_order_relaxed);
+}
+
+void choir__queue_beside_others(choir__queue *queue)
+{
+    if (!queue->opts.stream)
+        choir__queue_set_patience(queue, BESIDE_NAP_US);
 }
 
 void choir__queue_place(choir__queue *q, const int *cores)

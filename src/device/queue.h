@@ -88,8 +88,10 @@ void choir__queue_let_go(choir__queue *queue);
 choir_status choir__event_wait(choir__event event);
 bool choir__event_done(choir__event event);
 
-/* Sets how long the worker leaves tasks to a waiter. Call it before the first task. */
+/* Sets how long the worker leaves tasks to a waiter. */
 void choir__queue_set_patience(choir__queue *queue, int patience_us);
+/* Says that the host issues work to other queues, too, before it waits for this one. */
+void choir__queue_beside_others(choir__queue *queue);
 
 /* Waits for all issued tasks; returns the queue's sticky error. */
 choir_status choir__queue_wait(choir__queue *queue);

@@ -78,8 +78,9 @@ struct choir__queue {
     bool at_once; /* choir__queue_run_as_issued */
     atomic_bool stop;
     choir__alarm alarm;
-    pid_t alarm_pid; /* process of the alarm; a forked process makes a new one */
-    double put_off;  /* time when the runner last delayed the alarm */
+    pid_t alarm_pid;         /* process of the alarm; a forked process makes a new one */
+    _Atomic int patience_us; /* how long the worker leaves tasks to a waiter */
+    double put_off;          /* time when the runner last delayed the alarm */
     atomic_uint wakes,
         idle_wakes; /* wakes: wake-ups of the worker; idle_wakes: wake-ups without a task */
     /* failure */

@@ -32,7 +32,10 @@ static void set_alarm(choir__queue *q, bool at_once)
 {
     if (q->alarm.fd < 0 || !promise(q, CHOIR__WORKER_CALLED))
         return;
-    choir__alarm_set(&q->alarm, at_once || q->opts.worker_only ? 0 : q->opts.patience_us);
+    choir__alarm_set(
+        &q->alarm, at_once || q->opts.worker_only
+                       ? 0
+                       : atomic_load_explicit(&q->patience_us, memory_order_relaxed));
     if (atomic_load(&q->stop)) /* this call may have delayed another call */
         choir__alarm_set(&q->alarm, 0);
 }

@@ -99,8 +99,11 @@ choir_status choir__replicas_open(
     r->module = module;
     r->devices = count;
     r->replica = choir__calloc((size_t)count, sizeof *r->replica);
-    for (int d = 0; d < count; d++)
+    for (int d = 0; d < count; d++) {
         r->replica[d].device = devices[d];
+        if (count > 1)
+            choir__queue_beside_others(devices[d]->queue);
+    }
     collect_tensors(r, module, true);
     r->params = r->count;
     collect_tensors(r, module, false);

@@ -180,6 +180,8 @@ static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
                 return choir__error(CHOIR_ERR_ARGUMENT,
                     "pipeline: device %s is named twice: give it several stages by 'chunks'",
                     choir_device_name(p->devices[i]));
+        if (count > 1)
+            choir__queue_beside_others(p->devices[i]->queue);
     }
     if (count < 1)
         return choir__error(CHOIR_ERR_ARGUMENT, "pipeline: no devices");
