@@ -131,9 +131,13 @@ choir_status choir__stored_match(const choir__stored *s, const choir__items *ite
         bool known = count && bsearch(&key, list, (size_t)count, sizeof key, by_name);
         if (!known && !is_kept(key.name))
             return choir__error(CHOIR_ERR_FORMAT,
-                "%s: unknown tensor '%.200s' %s, which the %s does not have",
+                "%s: unknown tensor '%.200s' %s, which the %s does not have%s",
                 choir__stored_path(s, &s->tensors[i]), key.name,
-                choir__shape_text(s->tensors[i].whole), what);
+                choir__shape_text(s->tensors[i].whole), what,
+                strncmp(key.name, "average.", 8) ? ""
+                                                 : "; earlier builds averaged weights that "
+                                                   "--base or --amp holds, and damaged them: "
+                                                   "begin again from the base");
     }
     return CHOIR_OK;
 }

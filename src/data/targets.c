@@ -106,9 +106,11 @@ static choir_status check_once(
     const choir__targets *t, const choir__data_record_at *at, const choir__json *list)
 {
     const choir__json *a = choir__json_first(list);
-    for (uint32_t i = 0; i < list->count; i++, a = choir__json_next(a)) {
+    const int64_t enough =
+        choir__min(list->count, t->outputs + 1); /* one is there twice then */
+    for (int64_t i = 0; i < enough; i++, a = choir__json_next(a)) {
         const choir__json *b = choir__json_first(list);
-        for (uint32_t k = 0; k < i; k++, b = choir__json_next(b))
+        for (int64_t k = 0; k < i; k++, b = choir__json_next(b))
             if (a->type == CHOIR__JSON_INTEGER && b->type == CHOIR__JSON_INTEGER &&
                 choir__json_real(a) == choir__json_real(b))
                 return choir__data_record_wrong(at,

@@ -379,6 +379,7 @@ choir_status choir_dataset_augmented(
     if (status == CHOIR_OK) {
         *dataset = &d->base;
     } else {
+        pthread_mutex_destroy(&d->lock);
         free(d->sums);
         free(d);
     }

@@ -109,13 +109,15 @@ choir_status choir__tokenizer_encode(const choir_tokenizer *t, const char *name,
 choir_status choir__tokenizer_encode_whole(
     const choir_tokenizer *t, const char *text, size_t bytes, choir__ids *ids)
 {
-    size_t length = 0;
-    const char *token =
-        t->begin > 0 ? choir__vocab_text(&t->decoded, t->begin - 1, &length) : NULL;
-    const bool has_it = token && length <= bytes && !memcmp(text, token, length);
-    if (token && !has_it)
-        choir__ids_add(ids, (int32_t)(t->begin - 1));
-    return choir__tokenizer_encode(t, NULL, text, bytes, CHOIR__BEGINNING, ids);
+    const size_t first = ids->count;
+    const int32_t begin = (int32_t)(t->begin - 1);
+    if (t->begin > 0)
+        choir__ids_add(ids, begin);
+    choir_status status = choir__tokenizer_encode(t, NULL, text, bytes, CHOIR__BEGINNING, ids);
+    if (t->begin > 0 && ids->count > first + 1 && ids->id[first + 1] == begin)
+        memmove(ids->id + first, ids->id + first + 1,
+            (--ids->count - first) * sizeof *ids->id); /* the text has it itself */
+    return status;
 }
 
 /* Stores ids that a call has found, if they have room, and frees them. */

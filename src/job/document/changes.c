@@ -151,6 +151,7 @@ static void note_documents(choir__job *j)
 {
     const choir_tokenizer *t = j->model.tokenizer;
     if (t && t->begin > 0 && j->model.info.task == CHOIR_LANGUAGE &&
+        (j->data.stream || choir_data_has_documents(j->data.path)) &&
         way(&j->saves, "documents") < CHOIR__DOCUMENTS)
         choir__job_add_note(
             &j->saves, choir__format("the checkpoint is from a build that puts no %s in front "

@@ -4,6 +4,7 @@
 
 #include <choir/generate.h>
 #include "base/base.h"
+#include "data/tokenizer/tokenizer.h"
 #include "job/trainer/trainer.h"
 
 static void put(void *arg, int64_t prompt, const char *text, size_t bytes)
@@ -19,8 +20,9 @@ choir_status choir__sample(choir_scope *run, choir_module *net, const choir_mode
     const choir_tokenizer *tokenizer, int64_t count, FILE *out)
 {
     choir_generate_opts opts = choir_generate_defaults();
-    int64_t *ids = NULL, known = 0;
+    int64_t *ids = choir__calloc(1, sizeof *ids), known = tokenizer->begin > 0;
     choir_status status = CHOIR_OK;
+    ids[0] = known ? tokenizer->begin - 1 : 0;
     opts.temperature = 0.8;
     opts.top_k = 40;
     opts.no_end = true;

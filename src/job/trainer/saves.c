@@ -250,7 +250,10 @@ choir_status choir__trainer_save_whole(choir__trainer *t, float loss)
 
 choir_status choir__trainer_keep_best(choir__trainer *t)
 {
-    return t->elastic && t->saved ? forgive(t, choir_checkpoint_wait(t->saved)) : CHOIR_OK;
+    choir_status status = t->elastic && t->saved ? choir_checkpoint_wait(t->saved) : CHOIR_OK;
+    if (status != CHOIR_OK) /* a wait reports an error once: the end saves again */
+        t->now.saved = 0;
+    return forgive(t, status);
 }
 
 choir_status choir__trainer_note_judged(choir__trainer *t)

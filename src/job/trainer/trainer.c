@@ -93,6 +93,7 @@ static choir_status set_up(choir__trainer *t)
     choir__trainer_note_generation(t); /* what fails from here on is this one's failure */
     if (status == CHOIR_OK)
         status = build(t);
+    const bool together = t->part.env.generation > 0; /* others of a new rank are training */
     if (status == CHOIR_OK && (j->ranks.max_restarts || choir__job_may_be_kept(j)))
         status = open_elastic(t);
     if (status == CHOIR_OK)
@@ -105,8 +106,7 @@ static choir_status set_up(choir__trainer *t)
     if (status == CHOIR_OK)
         choir__trainer_note_forgotten(t);
     if (status == CHOIR_OK)
-        status =
-            choir__trainer_audit_open(t, !t->joined); /* others of a new rank are training */
+        status = choir__trainer_audit_open(t, together);
     return status;
 }
 

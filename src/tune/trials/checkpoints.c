@@ -3,6 +3,7 @@
  * again as it began before. */
 #include "tune/trials/checkpoints.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -14,6 +15,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
+#include "base/files/run_files.h"
 
 extern char **environ;
 
@@ -136,17 +138,42 @@ static const char *value_of(char *const *word, const char *option)
     return (*word)[length] == '=' ? *word + length + 1 : (*word)[length] ? NULL : word[1];
 }
 
-/* Returns whether a path is in the folder dir, and names something in it. */
-static bool is_inside(const char *path, const char *dir)
+/* Deletes what a run leaves in its folder, beside which the trial has files of its own. */
+static choir_status discard_run(const char *folder)
 {
-    size_t length = strlen(dir);
-    return !strncmp(path, dir, length) && path[length] == '/' && path[length + 1] &&
-           !strstr(path + length, "..");
+    static const char *const names[] = {"latest", "best", CHOIR__JOB_FILE, CHOIR__METRICS_FILE,
+        CHOIR__EVENTS_FILE, CHOIR__AUDIT_FILE};
+    choir_status status = CHOIR_OK;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && status == CHOIR_OK && (e = readdir(d));) {
+        bool of_run = !strncmp(e->d_name, "step-", 5);
+        for (size_t i = 0; i < CHOIR_COUNT(names) && !of_run; i++)
+            of_run = !strcmp(e->d_name, names[i]);
+        char *path = of_run ? choir__format("%s/%s", folder, e->d_name) : NULL;
+        if (path)
+            status = discard(path);
+        free(path);
+    }
+    if (d)
+        closedir(d);
+    return status;
+}
+
+/* Deletes a run, if its folder is the trial's folder dir, or in it. */
+static choir_status discard_inside(const char *path, const char *dir)
+{
+    const size_t length = strlen(dir);
+    const char *rest = strncmp(path, dir, length) ? NULL : path + length;
+    if (!rest || strstr(rest, ".."))
+        return CHOIR_OK;
+    if (!*rest || !strcmp(rest, "/"))
+        return discard_run(dir);
+    return *rest == '/' ? discard(path) : CHOIR_OK;
 }
 
 choir_status choir__checkpoint_clear(char *const *line, const char *dir)
 {
-    static const char *const options[] = {"--save", "--run"};
+    static const char *const options[] = {"--save", "--run", "--log"};
     choir_status status = CHOIR_OK;
     for (char *const *word = line; *word; word++)
         if (value_of(word, "--resume"))
@@ -154,8 +181,10 @@ choir_status choir__checkpoint_clear(char *const *line, const char *dir)
     for (char *const *word = line; *word; word++)
         for (size_t i = 0; i < CHOIR_COUNT(options) && status == CHOIR_OK; i++) {
             const char *path = value_of(word, options[i]);
-            if (path && is_inside(path, dir))
-                status = discard(path);
+            if (path && !strncmp(path, "run:", 4))
+                path += 4;
+            if (path)
+                status = discard_inside(path, dir);
         }
     return status;
 }

@@ -27,7 +27,8 @@ void choir__checkpoint_drop(const char *dir, int64_t number, int64_t step);
 choir_status choir__checkpoint_restore(
     const char *dir, int64_t number, bool began_without, int64_t step);
 /* Deletes runs of an earlier attempt in the trial's folder `dir`, where the line of a choir
- * train begins others by --save and --run. One that resumes keeps them. Errors: I/O. */
+ * train begins others by --save, --run or --log run:. One that resumes keeps them. Errors: I/O.
+ */
 choir_status choir__checkpoint_clear(char *const *line, const char *dir);
 /* Gives a trial the copy of its parent's checkpoint, if it exists. Errors: I/O. */
 choir_status choir__checkpoint_inherit(

@@ -231,12 +231,12 @@ none_left() { ! pgrep -f "sleep $mark" >/dev/null; }
 # one of them is killed.
 saved_trials() {
     local search=(--json --trials 2 --seed 1 --space 'lr=log(1e-3,1e-1)' -- "$CHOIR" train random
-        --model toy --steps 8000 --save {dir}/model --save-every 500 --run={dir}/run) signal
+        --model toy --steps 8000 --save {dir} --save-every 500 --log=run:{dir}/run) signal
     good tune --dir calm "${search[@]}" && trials out | grep trial >calm.trials
     for signal in KILL TERM; do
         rm -rf again
         start tune --dir again "${search[@]}"
-        await 10 [ -e again/0/model/latest ] || fail 'no checkpoint'
+        await 10 [ -e again/0/latest ] || fail 'no checkpoint'
         kill -"$signal" "$started_pid"
         ended 10
         good tune --json --dir again
@@ -244,8 +244,8 @@ saved_trials() {
     done
     rm -rf again
     start tune --dir again --retries 1 "${search[@]}"
-    await 10 [ -e again/0/model/latest ] || fail 'no checkpoint'
-    pkill -KILL -f 'save again/0/model'
+    await 10 [ -e again/0/latest ] || fail 'no checkpoint'
+    pkill -KILL -f 'save again/0 '
     ended 60
     diff calm.trials <(trials out | grep trial) || fail "a killed trial: $(cat err)"
 }
