@@ -117,11 +117,40 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const choir__item *)a)->name, ((const choir__item *)b)->name);
 }
 
+/* Returns the weight, one of the model's first items, whose state has this name; or NULL. */
+static const choir__item *weight_of(const choir__items *items, int first, const char *name)
+{
+    const char *of = strchr(name, '.');
+    choir__item key = {.name = of ? (char *)(uintptr_t)(of + 1) : NULL};
+    return of && first ? bsearch(&key, items->list, (size_t)first, sizeof key, by_name) : NULL;
+}
+
+/* Returns whether a tensor is state that a frozen weight never used: earlier builds saved it.
+ */
+static bool is_idle(const choir__item *weight)
+{
+    return weight && weight->param && !weight->param->tensor->requires_grad;
+}
+
+/* Returns whether the files have no state of the item's weight, which was frozen then: its
+ * state begins at 0. */
+static bool was_idle(
+    const choir__stored *s, const choir__items *items, int first, const choir__item *item)
+{
+    const choir__item *weight = item->moment ? weight_of(items, first, item->name) : NULL;
+    for (int i = 0; i < s->count && weight; i++)
+        if (weight_of(items, first, s->tensors[i].name) == weight)
+            return false;
+    return weight;
+}
+
 choir_status choir__stored_match(const choir__stored *s, const choir__items *items, int first,
     int count, const char *what, bool finite)
 {
     const choir__item *list = items->list + first;
     for (int i = 0; i < count; i++) {
+        if (!choir__stored_find(s, list[i].name) && was_idle(s, items, first, &list[i]))
+            continue;
         choir_status status = match_item(s, &list[i], what, finite);
         if (status != CHOIR_OK)
             return status;
@@ -129,15 +158,16 @@ choir_status choir__stored_match(const choir__stored *s, const choir__items *ite
     for (int i = 0; i < s->count; i++) {
         choir__item key = {.name = (char *)s->tensors[i].name};
         bool known = count && bsearch(&key, list, (size_t)count, sizeof key, by_name);
-        if (!known && !is_kept(key.name))
+        const choir__item *weight = known ? NULL : weight_of(items, first, key.name);
+        bool damaged = weight && weight->seen && !strncmp(key.name, "average.", 8);
+        if (!known && !is_kept(key.name) && (!is_idle(weight) || damaged))
             return choir__error(CHOIR_ERR_FORMAT,
                 "%s: unknown tensor '%.200s' %s, which the %s does not have%s",
                 choir__stored_path(s, &s->tensors[i]), key.name,
                 choir__shape_text(s->tensors[i].whole), what,
-                strncmp(key.name, "average.", 8) ? ""
-                                                 : "; earlier builds averaged weights that "
-                                                   "--base or --amp holds, and damaged them: "
-                                                   "begin again from the base");
+                damaged ? "; earlier builds averaged weights that --base or --amp holds, and "
+                          "damaged them: begin again from the base"
+                        : "");
     }
     return CHOIR_OK;
 }

@@ -77,6 +77,8 @@ choir_status choir_optim_swap(choir_optim *o)
     choir_scope *scope = choir_no_grad(o->run);
     for (int i = 0; i < o->count; i++) {
         const choir__param *p = o->states[i].param;
+        if (choir__optim_is_idle(&o->states[i]))
+            continue;
         choir__optim_make_state(o, &o->states[i]);
         if (o->states[i].average && !choir__device_of(p->local)->away && p->local->count)
             swap(scope, p->local, o->states[i].average);

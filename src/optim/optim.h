@@ -208,7 +208,10 @@ static inline int64_t choir__optim_run(const choir__param *p, int64_t row)
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s);
 /* Returns an error if the rule cannot update the rank's part of the parameter. */
 choir_status choir__optim_check_part(const choir_optim *o, const choir__param *p);
-/* Passes the state of a parameter to visit, for checkpoints. */
+/* Returns whether the parameter is frozen and never had state: it gets none, also for
+ * checkpoints. */
+bool choir__optim_is_idle(const choir__optim_state *s);
+/* Passes the state of a parameter to visit, for checkpoints, unless it is idle. */
 void choir__optim_visit_state(
     choir_optim *o, choir__optim_state *s, choir__state_visit_fn *visit, void *arg);
 

@@ -81,7 +81,7 @@ static void list_states(const choir_optim *o, choir__optim_state *s, choir__stat
 {
     list->count = 0;
     keep_rule(o, s, list);
-    if (o->average.on && !s->param->local->held) /* frozen for ever, in a form of its own */
+    if (o->average.on)
         keep(list, &s->average, "average", CHOIR__STATE_ELEMENTS);
 }
 
@@ -226,7 +226,7 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
         choir__state_form form = list.of[i].form;
         if (!*state) {
             *state = new_state(o, s->param, form, list.count);
-            if (state == &s->average) /* a frozen parameter's average stays as it is */
+            if (state == &s->average) /* of a parameter that is frozen later, it stays */
                 copy_from(*state, s->param->local);
             go_along(o, s->param, state);
         } else if (move(o, s->param, state, form, list.count) != CHOIR_OK) {
@@ -304,10 +304,17 @@ static void visit_blocks(const char *name, const choir__param *p, choir_tensor *
     free(boxes);
 }
 
+bool choir__optim_is_idle(const choir__optim_state *s)
+{
+    return !s->param->tensor->requires_grad && !s->m && !s->v;
+}
+
 void choir__optim_visit_state(
     choir_optim *o, choir__optim_state *s, choir__state_visit_fn *visit, void *arg)
 {
     choir__state_list list;
+    if (choir__optim_is_idle(s))
+        return;
     choir__optim_make_state(o, s);
     list_states(o, s, &list);
     for (int i = 0; i < list.count; i++) {

@@ -154,8 +154,11 @@ bytes() {
 # 6 layers of 2,621,440 weights: 32, 16, 8.5 and 4.5 bits each. Sizes of blocks of memory below
 # 1 MiB have four steps per octave.
 saves_memory() {
-    local all
+    local all saved
     all=$(bytes)
+    rm -rf kept
+    saved=$(bytes --save kept --save-every 1) # frozen weights have no state, which would be saved
+    [ "$saved" = "$all" ] || fail "$saved bytes with --save, $all without"
     for pair in bf16:16 q8_0:8.5 q4_0:4.5 q4_K:4.5; do
         local few saved
         few=$(bytes --base "${pair%:*}")
