@@ -226,7 +226,7 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
         choir__state_form form = list.of[i].form;
         if (!*state) {
             *state = new_state(o, s->param, form, list.count);
-            if (state == &s->average) /* of a parameter that is frozen later, it stays */
+            if (state == &s->average) /* one that is frozen later keeps it */
                 copy_from(*state, s->param->local);
             go_along(o, s->param, state);
         } else if (move(o, s->param, state, form, list.count) != CHOIR_OK) {

@@ -157,7 +157,7 @@ saves_memory() {
     local all saved
     all=$(bytes)
     rm -rf kept
-    saved=$(bytes --save kept --save-every 1) # frozen weights have no state, which would be saved
+    saved=$(bytes --save kept --save-every 1) # frozen weights have no state to save
     [ "$saved" = "$all" ] || fail "$saved bytes with --save, $all without"
     for pair in bf16:16 q8_0:8.5 q4_0:4.5 q4_K:4.5; do
         local few saved
