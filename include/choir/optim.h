@@ -209,7 +209,8 @@ CHOIR_CHECKED choir_status choir_optim_swap(choir_optim *optim);
  * Errors: I/O, state; if the disk is full, the first step reports memory. */
 CHOIR_CHECKED choir_status choir_optim_offload(choir_optim *optim, const char *folder);
 
-/** Visits the state tensors ("exp_avg.fc1.weight", ...), for checkpoints. */
+/** Visits the state tensors ("exp_avg.fc1.weight", ...), for checkpoints. A frozen parameter
+ * that was never updated has none. */
 void choir_optim_visit(choir_optim *optim, choir_visit_fn *visit, void *arg);
 /** Sets the number of steps, after the state was restored through choir_optim_visit. */
 void choir_optim_restore(choir_optim *optim, int64_t steps);

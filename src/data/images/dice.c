@@ -1,3 +1,5 @@
+/* Philox gives four numbers of 32 bits at a time; everything else is made of these, in order.
+ */
 #include "data/images/dice.h"
 
 #include <math.h>

@@ -237,6 +237,7 @@ choir_status choir__trainer_stop(choir__trainer *t, float loss)
         status = fits(t, left, &fit);
     if (status == CHOIR_OK && !fit)
         return leave_unsaved(t, left);
+    /* A job that continues from the last step has only its validation left. */
     t->now.last_eval_due |= choir__trainer_is_done(t) && !t->job->training.no_eval;
     if (status == CHOIR_OK)
         status = choir__trainer_save_whole(t, loss);
