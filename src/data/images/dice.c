@@ -1,5 +1,4 @@
 /* Philox gives four numbers of 32 bits at a time; all others are made of them, in order. */
-* /
 #include "data/images/dice.h"
 
 #include <math.h>
@@ -8,7 +7,7 @@
 #include "base/math/functions.h"
 #include "base/rng.h"
 
-    choir__dice choir__dice_of(uint64_t seed, const char *what, int64_t epoch, int64_t index)
+choir__dice choir__dice_of(uint64_t seed, const char *what, int64_t epoch, int64_t index)
 {
     uint64_t key = choir__rng_key(seed, what);
     return (choir__dice){.key = choir__mix(choir__mix(key, (uint64_t)epoch), (uint64_t)index)};
