@@ -218,6 +218,11 @@ void choir__beside_drop(choir_beside *beside, const char *name)
     }
 }
 
+const char *choir__beside_token(const json_t *token)
+{
+    return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
+}
+
 json_t *choir__beside_json(const choir_beside *beside, const char *name)
 {
     json_error_t why;

@@ -76,6 +76,9 @@ void choir__beside_drop(choir_beside *beside, const char *name);
  * above, or if it is not a JSON object. */
 json_t *choir__beside_json(const choir_beside *beside, const char *name);
 
+/* Returns the text of a special token, which files write as a text or as an object; or NULL. */
+const char *choir__beside_token(const json_t *token);
+
 /* Returns a sentence on a file that Choir reads and that is no JSON object, or NULL. */
 const char *choir__beside_wrong(const choir_beside *beside, const char *name);
 

@@ -80,7 +80,7 @@ choir_status choir_optim_swap(choir_optim *o)
         if (choir__optim_is_idle(&o->states[i]))
             continue;
         choir__optim_make_state(o, &o->states[i]);
-        if (o->states[i].average && !choir__device_of(p->local)->away && p->local->count)
+        if (!choir__device_of(p->local)->away && p->local->count)
             swap(scope, p->local, o->states[i].average);
         if (p->tensor->storage && p->tensor->storage != p->local->storage)
             p->tensor->storage->version++;

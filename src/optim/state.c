@@ -226,7 +226,7 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
         choir__state_form form = list.of[i].form;
         if (!*state) {
             *state = new_state(o, s->param, form, list.count);
-            if (state == &s->average) /* one that is frozen later keeps it */
+            if (state == &s->average) /* until a step is averaged */
                 copy_from(*state, s->param->local);
             go_along(o, s->param, state);
         } else if (move(o, s->param, state, form, list.count) != CHOIR_OK) {
@@ -306,7 +306,7 @@ static void visit_blocks(const char *name, const choir__param *p, choir_tensor *
 
 bool choir__optim_is_idle(const choir__optim_state *s)
 {
-    return !s->param->tensor->requires_grad && !s->m && !s->v;
+    return !s->param->tensor->requires_grad && !s->m && !s->v && !s->average;
 }
 
 void choir__optim_visit_state(

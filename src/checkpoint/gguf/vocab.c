@@ -16,6 +16,7 @@
 #include "base/files/map.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/format/file.h"
+#include "data/beside.h"
 #include "data/dataset.h"
 #include "data/tokenizer/hf.h"
 
@@ -169,9 +170,7 @@ static choir_status score(vocab *v)
 /* Returns a special token of tokenizer_config.json, or NULL. */
 static const char *special(const vocab *v, const char *key)
 {
-    const json_t *value = json_object_get(v->config, key);
-    const json_t *text = json_is_object(value) ? json_object_get(value, "content") : value;
-    return json_string_value(text);
+    return choir__beside_token(json_object_get(v->config, key));
 }
 
 static void add_id(choir__gguf_out *out, const char *key, int64_t id)

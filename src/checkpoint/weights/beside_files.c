@@ -24,9 +24,7 @@ static char *wrong_name(const choir_tokenizer *t, const json_t *root, bool *name
 {
     static const char *const keys[] = {"bos_token", "eos_token", "pad_token"};
     for (size_t i = 0; i < CHOIR_COUNT(keys); i++) {
-        const json_t *name = json_object_get(root, keys[i]);
-        const char *text =
-            json_string_value(json_is_object(name) ? json_object_get(name, "content") : name);
+        const char *text = choir__beside_token(json_object_get(root, keys[i]));
         *named |= text != NULL;
         if (text && choir_tokenizer_id(t, text) < 0)
             return choir__format("'%s' is no token of the tokenizer", text);

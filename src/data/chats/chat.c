@@ -23,11 +23,9 @@ struct choir_chat {
 static const char *const token_names[] = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
-/* Returns the text of a token that a file names by its text or as an object, or NULL. */
 static const char *token_text(const json_t *file, const char *name)
 {
-    const json_t *token = json_object_get(file, name);
-    return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
+    return choir__beside_token(json_object_get(file, name));
 }
 
 /* Old folders (whose tokenizer_config.json has no "added_tokens_decoder") name tokens in

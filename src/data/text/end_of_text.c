@@ -19,8 +19,7 @@
 /* Returns the id of a token that a file names by its text or as an object; -1: none. */
 static int64_t id_of_name(const choir_tokenizer *t, const json_t *name)
 {
-    const char *text =
-        json_string_value(json_is_object(name) ? json_object_get(name, "content") : name);
+    const char *text = choir__beside_token(name);
     return text ? choir_tokenizer_id(t, text) : -1;
 }
 

@@ -141,9 +141,7 @@ static choir_status load_named(const char *folder, const char *name, choir_token
 static void settle_begin(choir_tokenizer *t)
 {
     json_t *words = choir__beside_json(t->beside, CHOIR__BESIDE_WORDS);
-    const json_t *name = json_object_get(words, "bos_token");
-    const char *text =
-        json_string_value(json_is_object(name) ? json_object_get(name, "content") : name);
+    const char *text = choir__beside_token(json_object_get(words, "bos_token"));
     if (!t->begin && text && json_is_true(json_object_get(words, "add_bos_token")))
         t->begin = choir_tokenizer_id(t, text) + 1;
     json_decref(words);

@@ -251,7 +251,7 @@ choir_status choir__trainer_save_whole(choir__trainer *t, float loss)
 choir_status choir__trainer_keep_best(choir__trainer *t)
 {
     choir_status status = t->elastic && t->saved ? choir_checkpoint_wait(t->saved) : CHOIR_OK;
-    if (status != CHOIR_OK) /* a wait reports an error once: the end saves again */
+    if (status != CHOIR_OK) /* the next wait is silent about it: the job's end saves again */
         t->now.saved = 0;
     return forgive(t, status);
 }

@@ -53,8 +53,8 @@ static choir_status build(choir__trainer *t)
     t->now.judge = choir__eval_policy_new(t->job);
     t->now.last_eval = (double)NAN;
     t->now.last.loss = NAN;
-    /* A rank that joins receives its state; after a failed first meeting a rank has no other
-     * than the job's own beginning. */
+    /* A rank that joins receives its state. A member whose first meeting has failed joins no
+     * job that is further: it reads the checkpoint of --resume like the others. */
     t->joined = !t->part.env.generation && !t->begins_again && choir__crew_is_new();
     t->watch.backward = !t->part.scaler; /* a loss scale makes gradients overflow */
     if (status == CHOIR_OK && t->job->training.debug_nan)
@@ -93,7 +93,7 @@ static choir_status set_up(choir__trainer *t)
     choir__trainer_note_generation(t); /* what fails from here on is this one's failure */
     if (status == CHOIR_OK)
         status = build(t);
-    const bool together = t->part.env.generation > 0; /* others of a new rank are training */
+    const bool together = t->part.env.generation > 0; /* where a rank joins, the others train */
     if (status == CHOIR_OK && (j->ranks.max_restarts || choir__job_may_be_kept(j)))
         status = open_elastic(t);
     if (status == CHOIR_OK)

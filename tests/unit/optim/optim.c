@@ -315,12 +315,37 @@ static void test_schedules(void **state)
     }
 }
 
+/* A weight without moments has its average also when it is frozen later. */
+static void test_average_of_frozen(void **state)
+{
+    choir_module *net = weight();
+    choir_optim *opt = choir_sgd(run, net, choir_sgd_defaults());
+    choir_average_opts opts = choir_average_defaults();
+    float g[N], first[N], last[N], average[N];
+    opts.decay = 0.5f;
+    ok(choir_optim_average(opt, opts));
+    for (int t = 1; t <= 2; t++) {
+        gradient(t, g, NULL);
+        ok(step_with(net, opt, t, g));
+        read_weight(net, t == 1 ? first : last);
+    }
+    choir_module_freeze(net, true);
+    ok(choir_optim_swap(opt));
+    read_weight(net, average);
+    for (int i = 0; i < N; i++)
+        assert_true(fabsf(average[i] - (first[i] + last[i]) / 2) < 1e-6f);
+    ok(choir_optim_swap(opt));
+    read_weight(net, average);
+    assert_memory_equal(average, last, sizeof last);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_RUN(test_sgd),
         IN_RUN(test_adam),
         IN_RUN(test_bad_options),
+        IN_RUN(test_average_of_frozen),
         IN_RUN(test_before_any_backward),
         IN_RUN(test_two_steps_of_one_backward),
         IN_RUN(test_groups),
