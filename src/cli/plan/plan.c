@@ -16,6 +16,14 @@
 
 enum { KEPT = 32 << 20 }; /* bytes that are not given back to the system */
 
+static bool can_none_run(const choir__planning *p)
+{
+    bool none = true;
+    for (int i = 0; i < p->count; i++)
+        none = none && !p->entries[i].planned;
+    return none;
+}
+
 /* Returns whether all strategies fail with one sentence: it is about the job. */
 static bool is_the_job_wrong(const choir__planning *p)
 {
@@ -37,8 +45,8 @@ static void find_memory(choir__planning *p)
                                          : (int64_t)choir__usable_memory("");
 }
 
-/* Returns the exit status. A strategy that cannot run is left out, unless the user asks for it.
- */
+/* Returns the exit status. A strategy that cannot run is left out, unless the user asks for it
+ * or no other runs. */
 static int plan(choir__planning *p)
 {
     int status = CHOIR__EXIT_OK;
@@ -71,7 +79,7 @@ static int plan(choir__planning *p)
     if (p->plot && best && choir__plan_plot(p, best) != CHOIR_OK)
         return choir__line_fail();
     for (int i = 0; i < p->count; i++)
-        if (!p->entries[i].planned && (p->count == 1 || p->strategies)) {
+        if (!p->entries[i].planned && (p->strategies || can_none_run(p))) {
             choir__line_tell(
                 "plan", "strategy %s: %s", p->entries[i].text, p->entries[i].error);
             status = CHOIR__EXIT_FAILED;

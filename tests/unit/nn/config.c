@@ -356,6 +356,31 @@ static void rope_twice(void **state)
     }
 }
 
+/* As transformers, which warns of keys that a kind of rotary positions does not have. */
+static void rope_unknown_keys(void **state)
+{
+    static const struct {
+        const char *rope, *note; /* note: "" if nothing is unknown */
+    } cases[] = {
+        {"{\"rope_type\": \"linear\", \"factor\": 4, \"rope_theta\": 5000}", ""},
+        {"{\"rope_type\": \"linear\", \"factor\": 4, \"mscale\": 2, \"finetuned\": true}",
+            "not known and ignored in rope_parameters of rope_type 'linear': mscale, finetuned"},
+        {"{\"rope_type\": \"yarn\", \"factor\": 4, \"mscale\": 2}", ""},
+        {"{\"rope_theta\": 5000, \"beta_fast\": 32}",
+            "not known and ignored in rope_parameters of rope_type 'default': beta_fast"},
+    };
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        char *notes = NULL;
+        char *json = choir__format(LLAMA("\"rope_parameters\": %s"), cases[i].rope);
+        full(json, &notes);
+        if (!strstr(notes ? notes : "", cases[i].note) ||
+            (!*cases[i].note && notes && strstr(notes, "ignored in")))
+            fail_msg("case %zu: %s", i, notes);
+        free(notes);
+        free(json);
+    }
+}
+
 static void bad_vit(void **state)
 {
     bad("{\"model_type\": \"vit\", \"image_size\": \"large\"}", "'image_size' is \"large\"",
@@ -536,10 +561,11 @@ int main(void)
         cmocka_unit_test(published_llama), cmocka_unit_test(published_donut),
         cmocka_unit_test(published_vit), cmocka_unit_test(parts_of_donut),
         cmocka_unit_test(rope_beside), cmocka_unit_test(rope_twice),
-        cmocka_unit_test(unpublished), cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama),
-        cmocka_unit_test(bad_vit), cmocka_unit_test(left_out),
-        cmocka_unit_test(notes_of_unknown_keys), cmocka_unit_test(bad_values),
-        cmocka_unit_test(bad_files), cmocka_unit_test(names_of_classes),
-        cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};
+        cmocka_unit_test(rope_unknown_keys), cmocka_unit_test(unpublished),
+        cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama), cmocka_unit_test(bad_vit),
+        cmocka_unit_test(left_out), cmocka_unit_test(notes_of_unknown_keys),
+        cmocka_unit_test(bad_values), cmocka_unit_test(bad_files),
+        cmocka_unit_test(names_of_classes), cmocka_unit_test(there_and_back),
+        cmocka_unit_test(paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

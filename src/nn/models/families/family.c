@@ -158,11 +158,43 @@ static void read_dynamic(rope_reader *r)
     choir__config_set(r->c, "original", "%lld", (long long)r->context);
 }
 
+#define KEYS(...)                                                                              \
+    (const char *const[])                                                                      \
+    {                                                                                          \
+        __VA_ARGS__, NULL                                                                      \
+    }
+
+static const char *const every_type[] = {"rope_type", "type", "rope_theta",
+    "partial_rotary_factor", "original_max_position_embeddings", NULL};
+
 static const struct {
     const char *name;
     void (*read)(rope_reader *r);
-} rope_types[] = {{"default", NULL}, {"linear", read_linear}, {"dynamic", read_dynamic},
-    {"yarn", read_yarn}, {"longrope", read_longrope}, {"llama3", read_llama3}};
+    const char *const *keys; /* beside those of every type; may be NULL */
+} rope_types[] = {{"default", NULL, NULL}, {"linear", read_linear, KEYS("factor")},
+    {"dynamic", read_dynamic, KEYS("factor")},
+    {"yarn", read_yarn,
+        KEYS("factor", "beta_slow", "beta_fast", "attention_factor", "mscale", "mscale_all_dim",
+            "truncate")},
+    {"longrope", read_longrope,
+        KEYS("factor", "attention_factor", "short_factor", "long_factor")},
+    {"llama3", read_llama3, KEYS("factor", "low_freq_factor", "high_freq_factor")}};
+
+static void note_unknown(const rope_reader *r, const char *type, const char *const *keys)
+{
+    const char *key;
+    json_t *value;
+    char *unknown = choir__strdup("");
+    json_object_foreach((json_t *)r->rope, key, value)
+    {
+        if (!choir__config_among(every_type, key) && !choir__config_among(keys, key))
+            choir__config_append(&unknown, ", ", key);
+    }
+    if (*unknown)
+        choir__config_note(r->c, "%s: not known and ignored in %s of rope_type '%s': %s",
+            r->c->path, r->where, type, unknown);
+    free(unknown);
+}
 
 choir_status choir__family_read_rope(
     choir__config *c, const choir__model_family *f, const char *where, const json_t *rope)
@@ -187,6 +219,7 @@ choir_status choir__family_read_rope(
             choir__config_set(c, "rope", "%s", type);
             rope_types[i].read(&r);
         }
+        note_unknown(&r, type, rope_types[i].keys);
         return r.status;
     }
     return choir__config_bad(c, where,
