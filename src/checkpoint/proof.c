@@ -152,7 +152,8 @@ static int odd_one(const char *texts, size_t bytes, int world, bool *known)
     return -1;
 }
 
-/* Compares the numbers that the training continues with. Losses may be a rank's own. */
+/* Compares the numbers that the training continues with. Losses may be a rank's own, and loss
+ * scales a worker's. */
 static choir_status compare(const choir__saver *s)
 {
     enum { BYTES = CHOIR__SHA256_HEX };
@@ -164,6 +165,12 @@ static choir_status compare(const choir__saver *s)
     same.eval_loss = none.eval_loss;
     same.epoch_loss = none.epoch_loss;
     same.epoch_without = none.epoch_without;
+    if (s->workers) {
+        same.loss_scale = none.loss_scale;
+        same.scale_clean = none.scale_clean;
+        same.scale_in_a_row = none.scale_in_a_row;
+        same.skipped_steps = none.skipped_steps;
+    }
     choir_status hashed = choir__state_digest(&same, mine),
                  status = choir_group_all_gather(s->group, mine, all, BYTES, CHOIR_U8, NULL);
     status = status == CHOIR_OK ? hashed : status;

@@ -31,6 +31,7 @@
 #include "comm/group.h"
 #include "comm/flight/flight.h"
 #include "data/tokenizer/tokenizer.h"
+#include "tensor/strategy.h"
 #include "tensor/tensor.h"
 
 /* --- rank 0: the folder and small files --- */
@@ -265,10 +266,18 @@ choir_status choir__saver_prepare(choir__saver *s, const choir__save_args *args)
     return status;
 }
 
+static void look_at_nothing(
+    const char *name, choir_tensor *t, const choir__param *param, void *to)
+{
+    (void)name, (void)t, (void)param, (void)to;
+}
+
 static choir_status prepare(choir__saver *s, const choir__save_args *args)
 {
     s->dir = choir__strdup(args->dir);
     s->state = *args->state;
+    s->workers = args->optim && choir__strategies_visit_optim(
+                                    args->module->run, args->optim, look_at_nothing, NULL);
     s->tokenizer = args->tokenizer;
     s->classes = args->classes;
     s->beside = args->beside;

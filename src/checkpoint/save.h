@@ -62,6 +62,8 @@ struct choir__saver {
     int64_t mark;      /* rank 0's, of that name */
     int lock;          /* lock on DIR, on rank 0; else -1 */
     choir_train_state state;
+    bool workers; /* ranks step with optimizers and loss scales of their own, which are tensors
+                   */
     const choir_tokenizer *tokenizer;
     const choir_class_names *classes; /* NULL: none */
     const choir_beside *beside;       /* NULL: none */

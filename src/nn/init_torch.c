@@ -131,22 +131,24 @@ static bool draw_own(source *s, const choir__param *p, float *y, int64_t n)
 }
 
 /* Draws the values of one parameter of `m`, whose weight is given. Returns false if the
- * parameter keeps its values. */
+ * parameter keeps its values, or gets others in the second pass: each is written once, since
+ * the ranks of a strategy may share the memory and the faster ones compute with it already. */
 static bool draw(source *s, const choir_module *m, const choir_tensor *weight,
     const choir_tensor *t, bool again, float *y)
 {
     const char *kind = m->type->name;
     if (t->param->init_kind == CHOIR_INIT_ORTHOGONAL) /* keeps Choir's values */
         return false;
+    const bool later = chosen(kind, t->param, fan_in_of(weight));
     if (again)
-        return chosen(kind, t->param, fan_in_of(weight)) && draw_own(s, t->param, y, t->count);
+        return later && draw_own(s, t->param, y, t->count);
     if (is_linear(kind))
         linear_uniform(s, y, t, fan_in_of(weight));
     else if (!strcmp(kind, "embedding"))
         normal(s, y, t->count, 0, 1);
     else
         draw_own(s, t->param, y, t->count);
-    return true;
+    return !later;
 }
 
 /* Draws in the order of networks in PyTorch: each layer draws its own values while it is

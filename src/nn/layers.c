@@ -169,7 +169,7 @@ choir_tensor *choir__norm_of_heads(choir_module *norm, choir_tensor *x)
     if (!part || choir_tensor_ndim(x) != 4)
         return choir_forward(norm, x);
     const int64_t width = choir__cols(x), heads = choir_tensor_size(x, 2) / part->own;
-    choir_tensor *weights = choir__repeated_units(n->weight, x, part, 0); /* (own D) */
+    choir_tensor *weights = choir__repeated_factors(n->weight, x, part); /* (own D) */
     choir_tensor **y = choir__arena_get(
         &choir_tensor_scope(x)->arena, (size_t)part->own * sizeof(choir_tensor *));
     for (int64_t l = 0; l < part->own; l++)

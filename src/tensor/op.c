@@ -58,6 +58,15 @@ static choir_tensor *refuse_part(const char *op, choir_tensor *t, choir_scope *s
         op, choir__shape_text(t->shape), t->param ? "a parameter" : "the scores");
 }
 
+/* Returns whether t follows from a weight's copies, one per slice. */
+static bool is_per_slice(const choir_tensor *t)
+{
+    const choir__tape_entry *r = t->producer;
+    while (r && !r->op->per_slice)
+        r = r->in[0] ? r->in[0]->producer : NULL;
+    return r;
+}
+
 /* Refuses a whole parameter beside an operand that has this rank's columns alone: the ranks'
  * gradients of it would be parts of a sum, and its replicas would drift apart. A layer whose
  * weight is in slices knows which of its operands are whole. */
@@ -72,7 +81,7 @@ static choir_tensor *refuse_beside_columns(
             columns = in[i];
         else if (choir__is_part(in[i]))
             return NULL;
-        else if (choir__is_weight(in[i]) && in[i]->requires_grad)
+        else if (choir__is_weight(in[i]) && in[i]->requires_grad && !is_per_slice(in[i]))
             param = in[i];
     }
     if (!columns || !param)

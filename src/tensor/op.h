@@ -31,6 +31,7 @@ typedef enum choir__cast {
 typedef struct choir__op {
     const char *name;
     choir__cast cast;
+    bool per_slice; /* the result is a weight with a copy for each slice */
     bool any_dtype; /* operands keep their dtypes: views, copies, a user's own op */
     bool composed;  /* made of other ops: operands that belong to the run enter the step's scope
                      */

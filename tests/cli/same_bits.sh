@@ -36,6 +36,24 @@ small_buckets_change_nothing() {
     same_run single buckets
 }
 
+# --init torch draws what a model chose in a second pass, into memory that ranks may share.
+torch_values_in_shared_memory() {
+    local model=vit:layers=2,heads=4,width=16,patch=4,image=12,channels=1,classes=4
+    train single --strategy single --model $model --init torch --steps 1 random
+    for turn in 1 2 3; do
+        train shared --strategy fsdp --nproc 3 --model $model --init torch --steps 1 random &&
+            { same_run single shared || fail "in turn $turn"; }
+    done
+}
+
+# 4 rows on 3 ranks: the last rank has none, of width 0.
+empty_shards_on_threads() {
+    local model=mlp:in=20,hidden=16,classes=4
+    train single --strategy single --model $model --clip 0.5 random
+    train shards --strategy fsdp --nproc 3 --threads 2 --model $model --clip 0.5 random &&
+        same_run single shards
+}
+
 # Shards outside the device, in memory and in a file; the device's pool then has no room for all.
 offload_changes_nothing() {
     local model=gpt2:layers=6,heads=2,width=128,context=16,dropout=0.1
@@ -222,6 +240,8 @@ check every_strategy 16 --model gpt2:layers=4,heads=2,width=16,context=16,dropou
 unset CHOIR_CPU_DEVICES
 check threads_are_one_by_default
 check small_buckets_change_nothing
+check torch_values_in_shared_memory
+check empty_shards_on_threads
 check offload_changes_nothing
 check ddp_options_change_nothing
 check hooks_train

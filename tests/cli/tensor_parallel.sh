@@ -83,6 +83,31 @@ composes() {
     same_run alone rest 7
 }
 
+# Slices that share heads' weights, which are frozen and held in 16 bits: no gradient of them is
+# computed, which would not fit in what holds them.
+frozen_shared_heads() {
+    local own=(--steps 4 --model llama:layers=2,heads=4,width=64,context=16 --slices 4
+        --lora r=2 --base bf16)
+    good train "${args[@]}" --strategy single "${own[@]}" text && mv out alone
+    good train "${args[@]}" --strategy tp --nproc 2 "${own[@]}" text && mv out both
+    same_run alone both
+}
+
+# Norms of heads whose weights several slices share: chunks of a sequence on several ranks add
+# up their gradients before these are rounded to 16 bits.
+rounds_whole_sums() {
+    local model
+    for model in qwen3 gemma3; do
+        local own=(--steps 3 --amp O2 --slices 4 --chunks 4
+            --model $model:layers=1,heads=4,head_dim=8,width=32,context=16)
+        good train "${args[@]}" --strategy single "${own[@]}" text && mv out alone
+        good train "${args[@]}" --strategy cp --nproc 2 "${own[@]}" text && mv out both
+        same_run alone both || fail "$model on two ranks of cp"
+        good train "${args[@]}" --strategy cp+tp --mesh 2x2 "${own[@]}" text && mv out both
+        same_run alone both || fail "$model on cp+tp"
+    done
+}
+
 told() {
     bad 1 "2 heads cannot be divided among 4 slices: choose a number of ranks that divides them" \
         train --steps 1 --model "$gpt" --batch-size 4 --strategy tp --nproc 4 text
@@ -101,5 +126,7 @@ check trains_like_one_device
 check under_every_strategy
 check goes_on
 check composes
+check frozen_shared_heads
+check rounds_whole_sums
 check told
 finish

@@ -367,7 +367,7 @@ static void average(const choir__k_average *k)
 
 static int64_t rows_of(const choir__opt_entry *e)
 {
-    return (e->n + e->row - 1) / e->row;
+    return e->n ? (e->n + e->row - 1) / e->row : 0; /* a shard may have no rows, of width 0 */
 }
 
 /* Writes the sums of squares of rows [first, first + count). */

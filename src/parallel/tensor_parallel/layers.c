@@ -20,7 +20,10 @@
 static choir_tensor *for_slices(choir_tensor *t, choir_tensor *x)
 {
     const choir__partition *part = t ? t->split : NULL;
-    return part && part->shared ? choir__repeated_units(t, x, part, part->dim) : t;
+    if (!part || !part->shared)
+        return t;
+    return choir_tensor_ndim(t) == 1 ? choir__repeated_factors(t, x, part)
+                                     : choir__repeated_units(t, x, part, part->dim);
 }
 
 /* Scores by classes stay in parts; an op that takes them must support that. Other columns of a

@@ -163,6 +163,7 @@ static void optimizers(void)
     choir__opt_entry entries[] = {
         {.param = B(0), .grad = B(1), .m = B(2), .v = B(3), .n = N, .row = COLS},
         {.param = B(4), .grad = B(5), .m = B(6), .v = B(7), .n = 5, .row = 5},
+        {.param = B(4), .grad = B(5), .m = B(6), .v = B(7)}, /* an empty shard */
         {.param = buffer[4] + 64,
             .grad = buffer[5] + 64,
             .m = buffer[6] + 64,
@@ -181,10 +182,10 @@ static void optimizers(void)
         .decoupled = 1}};
     hyper[1] = hyper[0];
     hyper[1].lr = 0.2f;
-    choir__k_optim k = {.entries = entries, .count = 3, .hyper = hyper};
+    choir__k_optim k = {.entries = entries, .count = 4, .hyper = hyper};
     memset(sums, 0, sizeof sums);
     kernels->grad_norm(&(choir__k_grad_norm){.entries = entries,
-        .count = 3,
+        .count = 4,
         .given = 2,
         .rows = sums,
         .norm = B(8),

@@ -72,7 +72,8 @@ static void repeat_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink 
     choir__arrays s;
     for (int64_t l = 0; l < p->own; l++)
         choir__launch_copy(choir__slab_array(slab, l, one), units(gy, a->dim, l, 1, p->own));
-    if (choir__sequence_parts(r->scope->sequence))
+    const bool in_parts = !r->out->of_params; /* else ranks have summed it already */
+    if (in_parts && choir__sequence_parts(r->scope->sequence))
         slab = choir__sequence_sum(slab);
     if (slab->poisoned)
         return;
@@ -92,19 +93,24 @@ static void repeat_backward(choir__tape_entry *r, choir_tensor *gy, choir__sink 
                 choir__slab_array(slab, u * p->shared, one));
         }
     }
-    choir__sequence_given_once(g);
+    if (in_parts)
+        choir__sequence_given_once(g);
     sink->give(sink, r, 0, g);
 }
 
 static const choir__op repeat_op = {.name = "repeated_units",
     .by_token = true,
+    .per_slice = true,
     .any_dtype = true,
     .slices_in = 1,
     .backward = repeat_backward,
     .recompute = repeat_again};
 
-choir_tensor *choir__repeated_units(
-    choir_tensor *weight, choir_tensor *x, const choir__partition *part, int dim)
+/* count: the operands that the tape knows. With x, a product's gradient comes as a part of a
+ * sum over tokens; with the weight alone, gradients are summed and rounded before they come
+ * here. */
+static choir_tensor *repeated(
+    choir_tensor *weight, choir_tensor *x, const choir__partition *part, int dim, int count)
 {
     choir_tensor *poisoned, *in[2] = {weight, x};
     choir_scope *scope = choir__begin(&repeat_op, in, 2, &poisoned);
@@ -115,7 +121,20 @@ choir_tensor *choir__repeated_units(
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
     repeats a = {part, dim};
     y->held = weight->held;
-    return choir__computed(&repeat_op, y, in, 2, (choir__keeps){&a, sizeof a, {NULL}});
+    return choir__computed(&repeat_op, y, in, count, (choir__keeps){&a, sizeof a, {NULL}});
+}
+
+choir_tensor *choir__repeated_units(
+    choir_tensor *weight, choir_tensor *x, const choir__partition *part, int dim)
+{
+    /* copies of a frozen weight get no gradient because x has one */
+    return repeated(weight, x, part, dim, weight->requires_grad ? 2 : 1);
+}
+
+choir_tensor *choir__repeated_factors(
+    choir_tensor *weight, choir_tensor *x, const choir__partition *part)
+{
+    return repeated(weight, x, part, 0, 1);
 }
 
 bool choir__has_wide_gradient(const choir_tensor *t)

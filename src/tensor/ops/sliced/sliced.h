@@ -32,6 +32,11 @@ void choir__sliced_gradient(choir__tape_entry *r, choir__k_matmul product,
  * are added in the fixed tree. x: a tensor of the micro-batch. */
 choir_tensor *choir__repeated_units(
     choir_tensor *weight, choir_tensor *x, const choir__partition *part, int dim);
+/* The same along dimension 0, for factors and biases: the gradients that ops give to the copies
+ * have the copies' dtype, so ranks with parts of a sequence sum them before they are rounded.
+ */
+choir_tensor *choir__repeated_factors(
+    choir_tensor *weight, choir_tensor *x, const choir__partition *part);
 /* Returns memory for the gradient of r's input i, an operand of a product: f32 where it is, or
  * was cast from, a parameter or choir__repeated_units. *of and *input: receive the gradient. */
 choir_tensor *choir__operand_dest(
