@@ -64,7 +64,9 @@ choir_ddp_opts choir_ddp_defaults(void);
  * on several devices (choir_module_to, called before), each with its own buckets;
  * find_unused_parameters, static_graph and join require a single device. Never NULL; errors
  * stick to the run: argument (fewer micro-batches than ranks, contradictory options), mismatch
- * (ranks with different models), peer lost. */
+ * (ranks with different models), peer lost. The micro-batches of a step look up equally many
+ * rows of an embedding, on all ranks (pad texts to one length), except with
+ * find_unused_parameters. */
 choir_module *choir_ddp(
     choir_scope *run, choir_module *module, choir_group *group, choir_ddp_opts opts);
 

@@ -224,7 +224,8 @@ extern "C" {
 void choir_module_train(choir_module *module, bool training);
 
 /** Freezes the module's parameters, or thaws them. Frozen parameters get no gradient, and
- * optimizers skip them. */
+ * optimizers skip them. In a module that ranks train together (ddp, fsdp), call it before the
+ * strategy wraps the module; a backward after a later change is an error. */
 void choir_module_freeze(choir_module *module, bool frozen);
 
 /** Freezes or thaws the parameters whose full name matches the pattern, as fnmatch does

@@ -356,9 +356,9 @@ choir_cross_entropy_opts choir_cross_entropy_defaults(void);
  *
  * With class weights w and label smoothing s, nll[c] = -w[c] log softmax(logits[b])[c]. A
  * row's loss is (1-s) nll[target[b]] + s/C sum_c nll[c], and the mean divides by the sum of
- * w[target[b]] over the rows that are not ignored (the loss is 0 if that sum is 0), as PyTorch
- * does. For distributions, a row's loss is sum_c ((1-s) target[b][c] + s/C) nll[c], and the
- * mean divides by B.
+ * w[target[b]] over the rows that are not ignored, as in PyTorch, but the loss is 0 if that sum
+ * is 0 (NaN there). For distributions, a row's loss is sum_c ((1-s) target[b][c] + s/C) nll[c],
+ * and the mean divides by B.
  *
  * Gradient: logits, and a distribution.  Errors: shape, weights that are not (C) of the scores'
  * dtype; argument, an invalid smoothing or reduction, or weights that require a gradient.

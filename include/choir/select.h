@@ -77,7 +77,7 @@ choir_tensor *choir_prod_dim(choir_tensor *x, int dim, bool keepdim);
 choir_tensor *choir_any_dim(choir_tensor *x, int dim, bool keepdim);
 choir_tensor *choir_all_dim(choir_tensor *x, int dim, bool keepdim);
 /** Computes (sum |x|^p)^(1/p); p is INFINITY for the greatest |x|, -INFINITY for the least; p =
- * 0 counts the nonzero entries, with gradient 0. Where the norm is 0, the gradient is 0. If
+ * 0 counts the nonzero entries, without a gradient. Where the norm is 0, the gradient is 0. If
  * several entries have the greatest (least) |x|, they share the gradient equally. 16-bit
  * operands are computed in f32. */
 choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim);

@@ -17,6 +17,33 @@ static void close_books(void *arg)
         choir__book_free(choir__run_of(run)->books);
 }
 
+static bool sums_are_left(const choir__run *run)
+{
+    for (const choir__param *p = run->params; p; p = p->next) {
+        if (p->began)
+            return true;
+        for (const choir__param *q = p->replicas; q; q = q->sibling)
+            if (q->began)
+                return true;
+    }
+    return false;
+}
+
+/* Ranks that add up a step's leaves cannot know that one of them has given up, so there the
+ * next backward fails. */
+static void drop_sums(choir__run *run)
+{
+    for (choir__book *b = run->books; b; b = b->next)
+        if (b->leaves == 0 || b->consumed)
+            continue;
+        else if (b->planned && b->planned != b->total)
+            b->gave_up = true;
+        else
+            choir__book_forget(b);
+}
+
+static const choir__sums_ops sums = {sums_are_left, drop_sums};
+
 choir__book *choir__book_new(
     choir_scope *run, choir_device *device, choir__param **params, int count)
 {
@@ -38,6 +65,7 @@ choir__book *choir__book_new(
         choir__on_close(run, close_books, run);
     book->next = choir__run_of(run)->books;
     choir__run_of(run)->books = book;
+    choir__run_of(run)->sums = &sums;
     return book;
 }
 
@@ -108,7 +136,7 @@ static void start_step(choir__book *book)
         p->began = p->mixed ? p->began : 0;
         p->has_grad = p->taken = false;
     }
-    book->finished = book->consumed = false;
+    book->finished = book->consumed = book->gave_up = false;
     for (int b = 0; b < book->bucket_count; b++) {
         book->buckets[b].reduced = false;
         book->buckets[b].held = NULL;
@@ -141,6 +169,11 @@ choir_status choir__book_check(choir__book *book)
         if (status != CHOIR_OK)
             return status;
     }
+    if (book->gave_up)
+        return choir__error(CHOIR_ERR_STATE,
+            "backward: a step failed on this rank after %lld of its %lld micro-batches, which "
+            "the other ranks wait for: resume the job from a checkpoint",
+            (long long)book->leaves, (long long)book->planned);
     if (book->planned && book->leaves == book->planned)
         return choir__error(CHOIR_ERR_STATE,
             "backward: this rank runs %lld micro-batches per step, and has; the optimizer steps "

@@ -251,6 +251,11 @@ choir_status choir__layout_check(choir__book *book)
             "backward: parameter %s of module '%s' is used %d times in this micro-batch, %d in the "
             "one before%s",
             odd->name, odd->of, odd->uses, odd->slot_count, choir__layout_mixture(odd));
+    if (odd && book->planned && odd->tensor->requires_grad != (odd->slot_count > 0))
+        return choir__error(CHOIR_ERR_STATE,
+            "backward: parameter %s of module '%s' is %s since the step before: under a group the "
+            "trained parameters may not change: freeze and thaw before a strategy wraps the module",
+            odd->name, odd->of, odd->slot_count ? "frozen" : "trained");
     if (odd && book->planned)
         return choir__error(CHOIR_ERR_STATE,
             "backward: parameter %s of module '%s' is used %d times in this step, %d in the one "

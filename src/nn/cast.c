@@ -21,6 +21,11 @@ static choir_status cast_param(choir__param *p, choir_dtype dtype)
     choir_status status = choir__param_can_move(p);
     if (status != CHOIR_OK)
         return status;
+    if (p->companions && (dtype == CHOIR_F64 || t->dtype == CHOIR_F64))
+        return choir__error(CHOIR_ERR_STATE,
+            "an optimizer has stepped with '%s' as %s, and its state has that type: cast the "
+            "module before",
+            p->name, choir_dtype_name(t->dtype));
     if (p->book)
         choir__book_free(p->book);
     choir__step_forget(t->scope); /* the recording's list names the old memory */

@@ -23,6 +23,10 @@ static const choir_module_class lost_class = {"lost", sizeof(choir_module), forw
 choir_module *choir__module_for(choir_scope *run, choir_module *module, const char *function)
 {
     choir_status status = choir__use_module(module, function);
+    if (status == CHOIR_OK && run && run->run != module->run->run)
+        status = choir__error(CHOIR_ERR_SCOPE,
+            "%s: expected a module of this run, got '%s' of another run", function,
+            module->type->name);
     if (status == CHOIR_OK)
         return module;
     if (!run || run->closed)

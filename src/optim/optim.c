@@ -37,6 +37,7 @@ choir_status choir_optim_group(
     o->group_count++;
     o->idle = false;
     o->layout = 0;
+    choir__step_anew(o->run); /* a recorded step has the groups before */
     return CHOIR_OK;
 }
 
@@ -44,6 +45,12 @@ void choir_optim_set_lr(choir_optim *o, float lr)
 {
     if (choir__use_optim(o, __func__) != CHOIR_OK)
         return;
+    if (!(lr >= 0 && isfinite(lr))) {
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
+            "choir_optim_set_lr: expected a learning rate that is finite and at least 0, got %g",
+            (double)lr);
+        return;
+    }
     o->lr = lr;
     o->idle = false;
 }
@@ -262,6 +269,13 @@ void choir_optim_clip(choir_optim *o, float max_norm)
 {
     if (choir__use_optim(o, __func__) != CHOIR_OK)
         return;
+    if (!(max_norm >= 0)) {
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
+            "choir_optim_clip: expected a norm of at least 0, got %g", (double)max_norm);
+        return;
+    }
+    if (!o->norm.value || max_norm != o->norm.most)
+        choir__step_anew(o->run); /* a recorded step has the norm before */
     o->norm.most = max_norm;
     if (!o->norm.value) {
         o->norm.value = choir_full(o->run, CHOIR_F32, CHOIR_SCALAR, 0);

@@ -16,6 +16,14 @@ typedef struct choir__run_device {
     struct choir__run_device *next;
 } choir__run_device;
 
+/* The sums of gradients that no optimizer has used yet. */
+typedef struct choir__sums_ops {
+    /* Returns whether a parameter of the run has such a sum. */
+    bool (*left)(const struct choir__run *run);
+    /* Drops them, after a step that failed. */
+    void (*drop)(struct choir__run *run);
+} choir__sums_ops;
+
 struct choir__run {
     choir_scope base;           /* first member: a run is a scope */
     choir__run_device *devices; /* the run's own device first */
@@ -44,6 +52,7 @@ struct choir__run {
     /* the model: nn/ and autograd/book.h */
     struct choir__param *params; /* newest first */
     struct choir__book *books;   /* gradients of this run's parameters */
+    const choir__sums_ops *sums; /* the books' functions; NULL: no book yet */
     unsigned layouts;            /* number of layouts of books so far */
     uint64_t updates;            /* number of optimizers' steps so far, without replays */
     struct choir_module *at;     /* the module whose forward function runs; NULL: none */

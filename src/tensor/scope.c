@@ -209,6 +209,10 @@ choir_status choir__scope_end(choir_scope *scope)
     bool too_early = close_children(scope);
     choir_status status = last_status(scope, too_early);
     bool own = scope->status != CHOIR_OK || scope->kind == CHOIR__RUN || too_early;
+    if (status != CHOIR_OK && scope->kind == CHOIR__MICRO)
+        scope->parent->lacks = true;
+    if ((status != CHOIR_OK || scope->lacks) && scope->kind == CHOIR__STEP && run->sums)
+        run->sums->drop(run);
     if (status != CHOIR_OK && own && scope->noted == choir__message_reads())
         choir__unread(scope);
     for (choir_tensor *t = scope->tensors; t; t = t->next)

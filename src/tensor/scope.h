@@ -62,6 +62,7 @@ struct choir_scope {
     uint64_t noted; /* number of messages that the thread had read by then: unread.h */
     bool closed;
     bool blamed; /* message already names the module */
+    bool lacks;  /* a micro-batch in this step has failed */
     bool grad;   /* ops leave entries for backward */
     bool piece;  /* part of a DataParallel batch: only the op that joins the parts walks it */
     uint64_t seed, step;

@@ -5,6 +5,9 @@
  * so that the addresses in the list stay valid: no other tensor ever gets that memory. Scopes
  * that close while recording keep their arenas, since host calls of the list point into them.
  *
+ * A recording begins with gradients that an optimizer has used, and so must each replay: what
+ * another backward has left is used by a step by hand, and a new recording follows.
+ *
  * With several devices, each has such a pool, and the list ends with all queues waiting for
  * each other, because one device may read late in a replay what another writes early in the
  * next. */
@@ -28,6 +31,7 @@ struct choir__replay {
     uint64_t settings;
     choir__autocast autocast;
     bool grad;
+    bool left; /* sums of gradients were left when the calls began */
     choir__recording *recording;
     choir__pool **pools; /* pools of the run's devices, in their order */
     int pool_count;
@@ -73,14 +77,19 @@ void choir__step_turned(choir_scope *scope, const void *what)
     scope->run->settings ^= choir__mix(0, (uintptr_t)what);
 }
 
+static bool sums_are_left(const choir__run *run)
+{
+    return run->sums && run->sums->left(run);
+}
+
 /* Returns whether the next call of the function would do what its last one did. */
 static bool same_work(const struct choir__replay *r, choir_step_fn *fn, const void *arg)
 {
     const choir_scope *base = &r->run->base;
     const choir__autocast *was = &r->autocast, *is = &base->autocast;
     return r->fn == fn && r->arg == arg && !r->anew && r->settings == r->run->settings &&
-           r->grad == base->grad && was->on == is->on && was->all == is->all &&
-           was->norms == is->norms && was->dtype == is->dtype;
+           r->grad == base->grad && r->left == sums_are_left(r->run) && was->on == is->on &&
+           was->all == is->all && was->norms == is->norms && was->dtype == is->dtype;
 }
 
 static void close_replay(void *arg)
@@ -104,6 +113,8 @@ uint64_t choir__values_of(const choir_tensor *t)
 static choir_status run_once(struct choir__replay *r, choir_scope *step)
 {
     choir_status status = r->fn(step, r->arg);
+    if (status != CHOIR_OK)
+        step->lacks = true; /* the function gave up, perhaps without an error of the scope */
     choir_status closed = choir__scope_end(step);
     return status != CHOIR_OK ? status : closed;
 }
@@ -162,6 +173,7 @@ choir_status choir_step(choir_scope *scope, choir_step_fn *fn, void *arg)
         r->settings = run->settings;
         r->autocast = run->base.autocast;
         r->grad = run->base.grad;
+        r->left = sums_are_left(run);
     }
     uint64_t number = run->next_step++;
     choir__board_step();

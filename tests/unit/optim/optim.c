@@ -339,12 +339,43 @@ static void test_average_of_frozen(void **state)
     assert_memory_equal(average, last, sizeof last);
 }
 
+/* Settings that no step could use are errors when they are made, and so is a change of the type
+ * in which a stepped optimizer keeps its state. */
+static void test_bad_settings(void **state)
+{
+    choir_module *net = weight();
+    choir_optim *opt = choir_adam(run, net, choir_adam_defaults());
+    choir_optim_set_lr(opt, NAN);
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "finite and at least 0, got nan");
+    choir_scope_clear(run);
+    choir_optim_clip(opt, -1);
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "a norm of at least 0, got -1");
+    choir_scope_clear(run);
+    float g[N];
+    gradient(0, g, NULL);
+    ok(step_with(net, opt, 1, g));
+    choir_status status = choir_module_cast(net, CHOIR_F64);
+    assert_fails(status, CHOIR_ERR_STATE, "an optimizer has stepped with 'weight' as f32");
+}
+
+static void test_module_of_another_run(void **state)
+{
+    choir_scope *another = choir_scope_open(NULL, 1);
+    choir_module *net = choir_nn_linear(another, 3, 4);
+    choir_adam(run, net, choir_adam_defaults());
+    assert_fails(choir_scope_status(run), CHOIR_ERR_SCOPE, "'linear' of another run");
+    choir_scope_clear(run);
+    ok(choir_scope_close(another));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_RUN(test_sgd),
         IN_RUN(test_adam),
         IN_RUN(test_bad_options),
+        IN_RUN(test_bad_settings),
+        IN_RUN(test_module_of_another_run),
         IN_RUN(test_average_of_frozen),
         IN_RUN(test_before_any_backward),
         IN_RUN(test_two_steps_of_one_backward),

@@ -55,10 +55,34 @@ static void autocast(struct job *j)
     choir_autocast(j->run, CHOIR_BF16);
 }
 
+static void clip(struct job *j)
+{
+    choir_optim_clip(j->opt, 0.01f);
+}
+
+static bool is_weight(const char *name, const choir_tensor *param, void *arg)
+{
+    return strstr(name, "weight");
+}
+
+static void group(struct job *j)
+{
+    ok(choir_optim_group(j->opt, is_weight, NULL, 1e-4f, 0));
+}
+
+/* A backward whose gradients no optimizer uses before the next step adds its own. */
+static void leave_gradients(struct job *j)
+{
+    choir_scope *s = choir_step_open(j->run, 1000);
+    choir_tensor *y = choir_forward(j->net, choir_in(s, j->x));
+    ok(choir_backward(choir_sum(choir_square(y))));
+    ok(choir_scope_close(s));
+}
+
 static void test_changed_between(void **state)
 {
-    void (*const changes[])(struct job *) = {
-        leave_training, freeze, freeze_matching, add_hook, add_gradient_hook, autocast};
+    void (*const changes[])(struct job *) = {leave_training, freeze, freeze_matching, add_hook,
+        add_gradient_hook, autocast, clip, group};
     for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
         struct job a, b;
         float wa[HIDDEN * WIDTH], wb[HIDDEN * WIDTH];
@@ -118,12 +142,98 @@ static void test_changed_and_back(void **state)
     ok(choir_scope_close(j.run));
 }
 
+/* Gradients that are left before the step that would be recorded, and before a replay. */
+static void test_left_gradients(void **state)
+{
+    for (int before = 2; before <= CHANGE; before++) {
+        struct job a, b;
+        open_job(&a);
+        open_job(&b);
+        for (int i = 0; i < STEPS; i++) {
+            if (i == before) {
+                leave_gradients(&a);
+                leave_gradients(&b);
+            }
+            ok(eager(&a, (uint64_t)i));
+            ok(choir_step(b.run, train, &b));
+            assert_true(choir_item(a.loss) == choir_item(b.loss));
+        }
+        assert_true(b.calls < STEPS); /* some are replays */
+        ok(choir_scope_close(a.run));
+        ok(choir_scope_close(b.run));
+    }
+}
+
+/* --- steps that fail after a micro-batch --- */
+
+enum { FAILING = 1 };
+enum way { BAD_OP, GIVEN_UP, LEFT_OUT };
+
+struct failing {
+    struct job job;
+    int step;
+    enum way way;
+};
+
+/* The second micro-batch of step FAILING fails: in an op, or because the function gives up. */
+static choir_status in_two(choir_scope *step, void *arg)
+{
+    struct failing *f = arg;
+    for (int m = 0; m < 2; m++) {
+        choir_scope *s = choir_micro_open(step, m);
+        choir_tensor *y = choir_forward(f->job.net, choir_in(s, f->job.x));
+        bool fails = f->step == FAILING && m == 1;
+        if (fails && f->way == BAD_OP)
+            y = choir_reshape(y, choir_dims(7));
+        choir_status status = fails && f->way == GIVEN_UP
+                                  ? choir__error(CHOIR_ERR_FORMAT, "no data")
+                                  : choir_backward(choir_sum(y)),
+                     closed = choir_scope_close(s);
+        if (status != CHOIR_OK || closed != CHOIR_OK)
+            return status != CHOIR_OK ? status : closed;
+    }
+    return choir_optim_step(f->job.opt);
+}
+
+/* Trains three steps, and the second one fails in a way, or is left out. */
+static void train_three(enum way way, bool as_function, float w[HIDDEN * WIDTH])
+{
+    struct failing f = {.way = way};
+    open_job(&f.job);
+    choir_module_train(f.job.net, false);
+    for (f.step = 0; f.step < 3; f.step++) {
+        if (f.step == FAILING && way == LEFT_OUT)
+            continue;
+        choir_scope *s = as_function ? NULL : choir_step_open(f.job.run, (uint64_t)f.step);
+        choir_status status = as_function ? choir_step(f.job.run, in_two, &f) : in_two(s, &f);
+        assert_int_equal(status == CHOIR_OK, f.step != FAILING);
+        choir_scope_close(s);
+    }
+    weights_of(&f.job, w);
+    ok(choir_scope_close(f.job.run));
+}
+
+/* The gradients of its earlier micro-batches do not get into the next step. */
+static void test_failed_step(void **state)
+{
+    float left_out[HIDDEN * WIDTH], w[HIDDEN * WIDTH];
+    train_three(LEFT_OUT, false, left_out);
+    train_three(BAD_OP, false, w);
+    assert_memory_equal(left_out, w, sizeof w);
+    train_three(BAD_OP, true, w);
+    assert_memory_equal(left_out, w, sizeof w);
+    train_three(GIVEN_UP, true, w);
+    assert_memory_equal(left_out, w, sizeof w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_changed_between),
         cmocka_unit_test(test_replaced_between),
         cmocka_unit_test(test_changed_and_back),
+        cmocka_unit_test(test_left_gradients),
+        cmocka_unit_test(test_failed_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

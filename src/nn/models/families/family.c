@@ -170,7 +170,7 @@ static const char *const every_type[] = {"rope_type", "type", "rope_theta",
 static const struct {
     const char *name;
     void (*read)(rope_reader *r);
-    const char *const *keys; /* beside those of every type; may be NULL */
+    const char *const *keys; /* beside the keys of every type; may be NULL */
 } rope_types[] = {{"default", NULL, NULL}, {"linear", read_linear, KEYS("factor")},
     {"dynamic", read_dynamic, KEYS("factor")},
     {"yarn", read_yarn,

@@ -32,8 +32,9 @@ void choir__sliced_gradient(choir__tape_entry *r, choir__k_matmul product,
  * are added in the fixed tree. x: a tensor of the micro-batch. */
 choir_tensor *choir__repeated_units(
     choir_tensor *weight, choir_tensor *x, const choir__partition *part, int dim);
-/* The same along dimension 0, for factors and biases: the gradients that ops give to the copies
- * have the copies' dtype, so ranks with parts of a sequence sum them before they are rounded.
+/* Returns choir__repeated_units along dimension 0, for factors and biases: the gradients that
+ * ops give to the copies have the copies' dtype, so ranks with parts of a sequence sum them
+ * before they are rounded.
  */
 choir_tensor *choir__repeated_factors(
     choir_tensor *weight, choir_tensor *x, const choir__partition *part);
