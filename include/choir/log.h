@@ -47,9 +47,12 @@ typedef struct choir_log_opts {
     int64_t resume; /* step from which the run continues */
     /* true: the run was logged before, and is continued; false: destinations start empty */
     bool goes_on;
+    /* true: the evaluation after step `resume` is done again, and takes the place of the one
+     * that is recorded in a folder or table (choir_train_state.eval_due) */
+    bool evaluates_again;
 } choir_log_opts;
 
-/** NULL, NULL, NULL, 0, false. */
+/** NULL, NULL, NULL, 0, false, false. */
 choir_log_opts choir_log_defaults(void);
 
 /** Opens a log with one destination, or with none yet if destination is NULL. Errors: argument

@@ -5,7 +5,10 @@
  * existing step exchanges the two folders atomically. If the file system cannot exchange, the
  * old folder is .old-STEP for a moment; readers and the next save look for it there. The first
  * checkpoint has its name a moment before `latest` is there: without `latest`, readers take the
- * newest step. */
+ * newest step.
+ *
+ * A job continues from `latest`, and judges only what it computes after it. So `best` moves
+ * before `latest` does, and the first `best` is there before its step has a name. */
 #include "checkpoint/folder.h"
 
 #include <errno.h>
@@ -189,11 +192,16 @@ choir_status choir__folder_link(const char *dir, const char *name, const char *s
 choir_status choir__folder_install(
     const char *dir, const char *fresh, const char *step, bool best, int64_t keep)
 {
-    choir_status status = give_name(dir, fresh, step);
+    bool first = best && !choir__folder_has(dir, "best");
+    choir_status status = first ? choir__folder_link(dir, "best", step) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = give_name(dir, fresh, step);
+    if (status == CHOIR_OK && best && !first)
+        status = choir__folder_link(dir, "best", step);
+    if (status == CHOIR_OK)
+        status = choir__sync_path(dir);
     if (status == CHOIR_OK)
         status = choir__folder_link(dir, "latest", step);
-    if (status == CHOIR_OK && best)
-        status = choir__folder_link(dir, "best", step);
     if (status == CHOIR_OK)
         status = choir__sync_path(dir);
     if (status == CHOIR_OK)
@@ -214,6 +222,10 @@ choir_status choir__folder_mark_best(const char *dir, const char *step, int64_t 
 void choir__folder_clean(const char *dir)
 {
     choir__folder_walk(dir, clean_entry, NULL);
+    char *best = choir__format("%s/best", dir);
+    if (!choir__folder_has(dir, "best")) /* killed before its step had a name */
+        unlink(best);
+    free(best);
 }
 
 enum { LOCK_WAIT_S = 5 };

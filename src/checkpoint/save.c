@@ -363,10 +363,10 @@ choir_status choir__checkpoint_amend(
     char *step = choir__format("step-%08lld", (long long)state->step);
     char *folder = choir__format("%s/%s", dir, step);
     choir_status status = choir__folder_lock(dir, &lock);
+    if (status == CHOIR_OK && best) /* first: the state says that the evaluation is done */
+        status = choir__folder_mark_best(dir, step, keep);
     if (status == CHOIR_OK)
         status = amend(folder, state);
-    if (status == CHOIR_OK && best)
-        status = choir__folder_mark_best(dir, step, keep);
     if (lock >= 0)
         close(lock);
     free(folder);

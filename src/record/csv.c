@@ -52,12 +52,28 @@ static void put_header(csv *c)
 
 /* --- continuing a file --- */
 
+/* The rows that do not stay. */
+typedef struct cut {
+    int64_t resume;
+    int eval; /* a column of the evaluation that is done again; 0: none is */
+} cut;
+
+static bool has_field(const char *line, size_t bytes, int column)
+{
+    const char *end = line + bytes, *at = line;
+    for (; column && (at = memchr(at, ',', (size_t)(end - at))); column--)
+        at++;
+    return at && at < end && *at != ',';
+}
+
 static bool stays(const char *line, size_t bytes, void *arg)
 {
+    const cut *c = arg;
     const char *step = CHOIR__KEY(line, step);
     size_t length = strlen(step);
-    bool header = bytes >= length && !strncmp(line, step, length);
-    return header || strtoll(line, NULL, 10) <= *(const int64_t *)arg;
+    bool header = bytes >= length && !strncmp(line, step, length),
+         again = c->eval && has_field(line, bytes, c->eval);
+    return header || strtoll(line, NULL, 10) <= c->resume - again;
 }
 
 /* Reads the columns of the header. */
@@ -90,11 +106,11 @@ static bool is_regular(const csv *c)
 }
 
 /* A device or a pipe has no columns, and reading it may never end. */
-static choir_status find_columns(csv *c)
+static choir_status find_columns(csv *c, const char *path)
 {
     char *line = NULL;
     size_t room = 0;
-    FILE *f = choir__file_try_stream(c->lines.path);
+    FILE *f = choir__file_try_stream(path);
     if (f && getline(&line, &room, f) > 0)
         read_columns(c, line);
     if (f)
@@ -102,9 +118,19 @@ static choir_status find_columns(csv *c)
     free(line);
     if (c->count && (c->count < 2 || strcmp(c->columns[0], CHOIR__KEY(line, step))))
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s is no table that a log can continue: expected the columns step and time",
-            c->lines.path);
+            "%s is no table that a log can continue: expected the columns step and time", path);
     return CHOIR_OK;
+}
+
+/* Returns a column that the rows of evaluations alone have, or 0. */
+static int eval_column(const csv *c)
+{
+    const char *name = choir__kind_eval.name;
+    const size_t length = strlen(name);
+    int i = c->count - 1;
+    while (i > 0 && (strncmp(c->columns[i], name, length) || c->columns[i][length] != '/'))
+        i--;
+    return i > 0 ? i : 0;
 }
 
 /* Writes the file again, with empty fields at the end of each line, and opens that. */
@@ -183,14 +209,13 @@ static choir_status open_csv(
     const char *place, const choir__record_start *start, choir__recorder **made)
 {
     csv *c = choir__calloc(1, sizeof *c);
-    int64_t resume = start->resume;
+    bool is_new = start->resume < 0;
     c->base.ops = &choir__recorder_csv;
     c->lines.fd = -1;
-    choir_status status = resume < 0 ? choir__csv_check(place) : CHOIR_OK;
+    choir_status status = is_new ? choir__csv_check(place) : find_columns(c, place);
+    cut later = {.resume = start->resume, .eval = start->evaluates_again ? eval_column(c) : 0};
     if (status == CHOIR_OK)
-        status = choir__lines_open(&c->lines, place, resume < 0 ? NULL : stays, &resume);
-    if (status == CHOIR_OK && resume >= 0)
-        status = find_columns(c);
+        status = choir__lines_open(&c->lines, place, is_new ? NULL : stays, &later);
     *made = &c->base;
     return status;
 }

@@ -121,6 +121,7 @@ choir_status choir_log_open(const char *dest, choir_log_opts opts, choir_logger 
     log->start = (choir__record_start){.name = log->name,
         .id = log->id,
         .resume = opts.goes_on ? opts.resume : -1,
+        .evaluates_again = opts.evaluates_again,
         .time = choir__wall_time()};
     choir_status status = dest ? choir_log_add(log, dest) : CHOIR_OK;
     if (status == CHOIR_OK)

@@ -52,9 +52,10 @@ typedef struct choir__histogram {
 
 /* Facts that are known when a recorder is opened. */
 typedef struct choir__record_start {
-    const char *name; /* name of the run, for people */
-    const char *id;   /* id of the run, 32 hexadecimal digits; a resumed run keeps it */
-    int64_t resume;   /* steps after this one are recorded again; -1: the run is new */
+    const char *name;     /* name of the run, for people */
+    const char *id;       /* id of the run, 32 hexadecimal digits; a resumed run keeps it */
+    int64_t resume;       /* steps after this one are recorded again; -1: the run is new */
+    bool evaluates_again; /* and the evaluation after it */
     double time;
 } choir__record_start;
 

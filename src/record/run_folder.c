@@ -43,6 +43,7 @@ static const char *value_of(const char *line, size_t bytes, const char *key)
 /* The records that do not stay. */
 typedef struct dropped {
     int64_t resume, steps; /* steps that stay; steps that are dropped */
+    bool evaluates_again;  /* the evaluation after the last step that stays is dropped */
     double seconds, until; /* time that they took; of the last one */
 } dropped;
 
@@ -67,10 +68,18 @@ static bool row_stays(const char *line, size_t bytes, void *arg)
     return stays;
 }
 
+static bool is_kind(const char *line, size_t bytes, const char *name)
+{
+    const char *kind = value_of(line, bytes, CHOIR__KEY(line, event));
+    size_t length = strlen(name);
+    return kind && *kind == '"' && !strncmp(kind + 1, name, length) && kind[1 + length] == '"';
+}
+
 static bool event_stays(const char *line, size_t bytes, dropped *d)
 {
     const char *step = value_of(line, bytes, CHOIR__KEY(line, step));
-    bool stays = step && strtoll(step, NULL, 10) <= d->resume;
+    bool again = d->evaluates_again && is_kind(line, bytes, choir__kind_eval.name),
+         stays = step && strtoll(step, NULL, 10) <= d->resume - again;
     if (!stays)
         d->seconds += number_of(line, bytes, CHOIR__KEY(eval, eval_s)) +
                       number_of(line, bytes, CHOIR__KEY(checkpoint, save_s));
@@ -81,12 +90,9 @@ static bool is_made_again(const char *line, size_t bytes)
 {
     static const choir__event_kind *const again[] = {
         &choir__kind_eval, &choir__kind_checkpoint, &choir__kind_epoch};
-    const char *kind = value_of(line, bytes, CHOIR__KEY(line, event));
-    for (size_t i = 0; kind && *kind == '"' && i < CHOIR_COUNT(again); i++) {
-        size_t length = strlen(again[i]->name);
-        if (!strncmp(kind + 1, again[i]->name, length) && kind[1 + length] == '"')
+    for (size_t i = 0; i < CHOIR_COUNT(again); i++)
+        if (is_kind(line, bytes, again[i]->name))
             return true;
-    }
     return false;
 }
 
@@ -158,11 +164,11 @@ static choir_status tell_repeat(run_folder *r, const dropped *d)
     return add_line(&r->events, &r->text);
 }
 
-static choir_status open_files(run_folder *r, int64_t resume)
+static choir_status open_files(run_folder *r, int64_t resume, bool evaluates_again)
 {
     char *metrics = choir__format("%s/" CHOIR__METRICS_FILE, r->folder),
          *events = choir__format("%s/" CHOIR__EVENTS_FILE, r->folder);
-    dropped d = {.resume = resume};
+    dropped d = {.resume = resume, .evaluates_again = evaluates_again};
     choir_status status =
         choir__lines_open(&r->metrics, metrics, resume < 0 ? NULL : row_stays, &d);
     if (status == CHOIR_OK && resume >= 0)
@@ -186,7 +192,7 @@ static choir_status open_folder(
     run_folder *r = choir__calloc(1, sizeof *r);
     r->base.ops = &choir__recorder_run;
     r->folder = choir__strdup(place);
-    choir_status status = open_files(r, start->resume);
+    choir_status status = open_files(r, start->resume, start->evaluates_again);
     *made = &r->base;
     return status;
 }

@@ -97,22 +97,23 @@ static void add_destinations(choir__run_log *r)
 }
 
 choir__run_log *choir__run_log_open(
-    const choir__job *j, int64_t step, bool goes_on, int64_t parameters, double start_s)
+    const choir__job *j, choir__run_log_start from, int64_t parameters, double start_s)
 {
     if (!choir__job_is_logged(j))
         return NULL;
     choir__run_log *r = choir__calloc(1, sizeof *r);
     const char *folder = choir__run_log_folder(j),
                *slash = folder ? strrchr(folder, '/') : NULL;
-    char *id = goes_on && folder ? id_in(folder) : NULL;
+    char *id = from.goes_on && folder ? id_in(folder) : NULL;
     id = id ? id : new_id();
     char *job = choir__job_text(j, id);
     choir_log_opts opts = choir_log_defaults();
     opts.name = slash && slash[1] ? slash + 1 : folder;
     opts.id = id;
     opts.job = job;
-    opts.resume = step;
-    opts.goes_on = goes_on;
+    opts.resume = from.step;
+    opts.goes_on = from.goes_on;
+    opts.evaluates_again = from.evaluates_again;
     r->job = j;
     r->since = choir__now();
     look(r, choir_log_open(NULL, opts, &r->log));
@@ -120,8 +121,8 @@ choir__run_log *choir__run_log_open(
         add_destinations(r);
         put_params(r);
         choir__run_log_tell(
-            r, CHOIR__TOLD(begin, .step = step, .strategy = j->placement.strategy_text,
-                   .world = choir__job_strategy_workers(&j->placement), .resumed = goes_on,
+            r, CHOIR__TOLD(begin, .step = from.step, .strategy = j->placement.strategy_text,
+                   .world = choir__job_strategy_workers(&j->placement), .resumed = from.goes_on,
                    .parameters = parameters, .start_s = start_s,
                    .run_s = isnan(start_s) ? start_s : choir__line_uptime()));
     }

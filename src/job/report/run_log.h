@@ -10,13 +10,18 @@ typedef struct choir__run_log choir__run_log;
 /* Returns the folder of the job's records, or NULL. */
 const char *choir__run_log_folder(const choir__job *job);
 
+typedef struct choir__run_log_start {
+    int64_t step;
+    bool goes_on, evaluates_again; /* of choir_log_opts */
+} choir__run_log_start;
+
 /* Opens the records of a job that continues after a step, or begins if goes_on is false.
  * parameters: the model's number of parameters; -1: unknown. start_s: seconds from the
  * process's start to its first step; NaN: it has begun before. A destination that cannot be
  * opened or, later, written costs a warning, and the job's exit status
  * (choir__job.records.unrecorded); training continues. */
 choir__run_log *choir__run_log_open(
-    const choir__job *job, int64_t step, bool goes_on, int64_t parameters, double start_s);
+    const choir__job *job, choir__run_log_start from, int64_t parameters, double start_s);
 
 /* All of these accept NULL in place of the record. */
 

@@ -52,6 +52,7 @@ typedef struct choir__progress {
     bool after;              /* the work after the last step is not done yet */
     bool eval_due, save_due; /* due since the ranks last met */
     bool last_eval_due;      /* the validation at the end */
+    bool evaluates_again;    /* a validation was due in the checkpoint that was read */
     bool best_due;           /* the last validation was the best and must be saved */
     bool forgot; /* progress was read from the job's checkpoint, which lacks a part of the state
                   */

@@ -25,8 +25,10 @@ static choir__run_log *record_of(choir__trainer *t)
     if (t->part.env.rank != 0)
         return NULL;
     if (!t->record)
-        t->record = choir__run_log_open(t->job, shown ? shown : t->report.first,
-            shown || t->job->saves.resume || choir__job_is_started_again(t->job),
+        t->record = choir__run_log_open(t->job,
+            (choir__run_log_start){.step = shown ? shown : t->report.first,
+                .goes_on = shown || t->job->saves.resume || choir__job_is_started_again(t->job),
+                .evaluates_again = !shown && t->now.evaluates_again},
             t->part.net ? choir_module_param_count(t->part.net) : -1,
             shown ? (double)NAN : choir__line_uptime() - (choir__now() - t->report.started));
     return t->record;

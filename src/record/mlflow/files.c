@@ -37,6 +37,7 @@ typedef struct files {
     char *root, *folder, *name; /* root: the whole path */
     char id[33];
     int64_t resume, started_ms;
+    bool evaluates_again;
     metric *metrics; /* (count) */
     int count;
 } files;
@@ -201,6 +202,7 @@ static choir_status cut_metrics(files *f, const char *inside)
     char *folder = choir__format("%s/metrics/%s", f->folder, inside);
     struct dirent **found = NULL;
     int count = scandir(folder, &found, by_name, alphasort);
+    int64_t last = f->resume - (f->evaluates_again && !strncmp(inside, "eval/", 5));
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count; i++) {
         char *path = choir__format("%s%s", folder, found[i]->d_name);
@@ -210,7 +212,7 @@ static choir_status cut_metrics(files *f, const char *inside)
             status = status == CHOIR_OK ? cut_metrics(f, deeper) : status;
             free(deeper);
         } else if (status == CHOIR_OK) {
-            status = choir__lines_open(&lines, path, stays, &f->resume);
+            status = choir__lines_open(&lines, path, stays, &last);
             choir_status closed = choir__lines_close(&lines);
             status = status == CHOIR_OK ? closed : status;
         }
@@ -257,6 +259,7 @@ choir_status choir__mlflow_files(
     f->root = root;
     f->name = choir__strdup(start->name);
     f->resume = start->resume;
+    f->evaluates_again = start->evaluates_again;
     f->started_ms = (int64_t)(1e3 * start->time);
     snprintf(f->id, sizeof f->id, "%s", start->id);
     f->folder = choir__format("%s/%s/%s", root, experiment_id, f->id);

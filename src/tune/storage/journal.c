@@ -101,6 +101,8 @@ static choir_status open_journal(const char *place, bool create, choir__study_ba
     choir_status status =
         j->fd < 0 ? choir__journal_failed(j, "open") : choir__journal_catch_up(j);
     if (status == CHOIR_OK)
+        status = choir__journal_check_holes(j);
+    if (status == CHOIR_OK)
         *backend = &j->base;
     else
         close_journal(&j->base);

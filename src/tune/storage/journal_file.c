@@ -3,7 +3,8 @@
  * A writer holds a lock, the symbolic link FILE.lock, as Optuna does; this works on network
  * file systems, too. Under the lock the file is read to its end, so the lines it appends follow
  * from all that is there. A writer that was killed leaves a part of a line, which the next one
- * cuts off, or its lock, which is broken when the file has not grown for 30 seconds. */
+ * cuts off, or its lock, which is broken when the file has not grown for 30 seconds. What has
+ * whole lines behind it was not left by a writer, and is never cut. */
 #include "tune/storage/journal_file.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 
 #include "base/files/file.h"
 
-static const double GRACE_S = 30;
+static const double GRACE_S = 30, ON_THE_WAY_S = 1;
 
 choir_status choir__journal_failed(const choir__journal_file *j, const char *what)
 {
@@ -86,6 +87,43 @@ choir_status choir__journal_catch_up(choir__journal_file *j)
     return status;
 }
 
+/* Returns whether bytes of zero have whole lines behind them, from the first line that is not
+ * read. */
+static choir_status find_hole(const choir__journal_file *j, bool *is)
+{
+    char block[1 << 16];
+    bool zero = false;
+    ssize_t n = 1;
+    *is = false;
+    for (off_t from = j->read; n > 0 && !*is; from += n) {
+        n = pread(j->fd, block, sizeof block, from);
+        for (ssize_t i = 0; i < n && !*is; i++) {
+            zero |= block[i] == '\0';
+            *is = zero && block[i] == '\n';
+        }
+    }
+    return n < 0 ? choir__journal_failed(j, "read") : CHOIR_OK;
+}
+
+choir_status choir__journal_check_holes(choir__journal_file *j)
+{
+    bool is = true;
+    double since = choir__now();
+    choir_status status = find_hole(j, &is);
+    while (is && status == CHOIR_OK && choir__now() - since < ON_THE_WAY_S) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        status = choir__journal_catch_up(j);
+        if (status == CHOIR_OK)
+            status = find_hole(j, &is);
+    }
+    if (is && status == CHOIR_OK)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s, line %lld: expected a line of Optuna's journals, got bytes of zero, with "
+            "whole lines behind them: the file is damaged; restore it, or cut it there by hand",
+            j->base.place, (long long)j->lines + 1);
+    return status;
+}
+
 /* --- the lock --- */
 
 /* Waits for the lock. The link leads to the file, whose growth is its holder's sign of life. */
@@ -127,6 +165,9 @@ static choir_status repair(choir__journal_file *j)
         return choir__error(CHOIR_ERR_FORMAT,
             "%s, line %lld: expected a line of Optuna's journals, got '%.40s'", j->base.place,
             (long long)j->lines + 1, head);
+    choir_status status = choir__journal_check_holes(j);
+    if (status != CHOIR_OK)
+        return status;
     return ftruncate(j->fd, j->read) ? choir__journal_failed(j, "repair") : CHOIR_OK;
 }
 

@@ -121,6 +121,20 @@ journals() {
     bad 1 "story.log, line 1: expected a line of Optuna's journals, got 'Once upon" \
         tune --storage journal:story.log "${whole[@]}"
     bad 1 'cannot open no/such.log: No such file' tune --storage no/such.log "${whole[@]}"
+
+    # A byte of zero amid the lines is damage; what follows it is not cut off.
+    at=$(($(head -40 killed.log | wc -c) + 30))
+    cp killed.log hole.log
+    printf '\0' | dd of=hole.log bs=1 seek=$at conv=notrunc status=none
+    cp hole.log before
+    bad 1 'hole.log, line 41: expected a line .* got bytes of zero' tune show hole.log
+    bad 1 'hole.log, line 41: expected a line .* got bytes of zero' \
+        tune --storage hole.log "${whole[@]}"
+    cmp -s before hole.log || fail 'the search changed a damaged journal'
+    head -40 killed.log >zeros.log # a machine that went down leaves zeros at the end: they go
+    head -c 300 /dev/zero >>zeros.log
+    good tune --json --storage zeros.log "${whole[@]}"
+    trials out | cmp -s reference - || fail 'another table after zeros at the end'
 }
 ends_in() { [ "$(grep -c '"state":1' "$1")" -ge "$2" ]; }
 
