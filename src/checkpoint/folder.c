@@ -1,4 +1,4 @@
-/* Checkpoint folders: whole or not at all.
+/* A checkpoint folder is whole, or it is not there.
  *
  * At each moment of a save, `latest` names one complete checkpoint: the new folder is complete
  * and on the disk before it receives its name, and a link moves by one rename. Saving an
@@ -7,8 +7,8 @@
  * checkpoint has its name a moment before `latest` is there: without `latest`, readers take the
  * newest step.
  *
- * A job continues from `latest`, and judges only what it computes after it. So `best` moves
- * before `latest` does, and the first `best` is there before its step has a name. */
+ * A job continues from `latest`, and no evaluation up to there is done again. So `best` moves
+ * before `latest`, and the first `best` is there before its step has a name. */
 #include "checkpoint/folder.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
 
 #include "comm/engine.h"
 #include "comm/flight/flight.h"
+#include "launch/keeper.h"
 #include "launch/process/process.h"
 
 choir_status choir__engine_fail(
@@ -14,6 +15,8 @@ choir_status choir__engine_fail(
     va_start(args, format);
     vsnprintf(engine->message, sizeof engine->message, format, args);
     va_end(args);
+    if (status == CHOIR_ERR_PEER_LOST)
+        choir__keeper_say_lost();
     return engine->failed = status;
 }
 

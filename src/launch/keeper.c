@@ -18,6 +18,8 @@
 #define VERDICT   "CHOIR_VERDICT"
 #define FILE_NAME "choir-copy"
 
+enum { GIVEN_UP, LOST_PEER }; /* bytes of the verdict; the second one is worker 0's */
+
 static int slots_of(const choir__keeper *k)
 {
     return k->own + k->others;
@@ -43,7 +45,6 @@ void choir__keeper_make(choir__keeper *k, int own, int others)
     others = choir__max(k->others, others); /* slots of machines that have come stay */
     if (own > CHOIR__KEEPER_MOST || others > CHOIR__KEEPER_MOST)
         own = others = 0;
-    make_file(&k->verdict);
     for (int i = 0; i < own; i++)
         if (!make_slot(k->fds[i]))
             own = 0;
@@ -64,20 +65,37 @@ void choir__keeper_free(choir__keeper *k)
     *k = (choir__keeper){0};
 }
 
-bool choir__keeper_given_up(const choir__keeper *k)
+void choir__keeper_listen(choir__keeper *k)
 {
-    struct stat s;
-    return k->verdict > 0 && fstat(k->verdict, &s) == 0 && s.st_size > 0;
+    if (make_file(&k->verdict) && ftruncate(k->verdict, 0) != 0) {
+        /* words of workers before count again */
+    }
 }
 
-void choir__keeper_export(const choir__keeper *k, int agent_pid, int generation)
+static bool is_said(const choir__keeper *k, int which)
 {
-    char *text = choir__format("%d %d", agent_pid, k->verdict);
+    char said = 0;
+    return k->verdict > 0 && pread(k->verdict, &said, 1, which) == 1 && said;
+}
+
+bool choir__keeper_given_up(const choir__keeper *k)
+{
+    return is_said(k, GIVEN_UP);
+}
+
+bool choir__keeper_lost_peer(const choir__keeper *k, int worker)
+{
+    return is_said(k, LOST_PEER + worker);
+}
+
+void choir__keeper_export(const choir__keeper *k, int agent_pid, int generation, int worker)
+{
+    char *text = choir__format("%d %d %d", agent_pid, k->verdict, worker);
     if (k->verdict > 0) /* without one, an outer agent's verdict stays */
         setenv(VERDICT, text, 1);
     free(text);
     if (!k->own) {
-        choir__keeper_forget();
+        unsetenv(VARIABLE);
         return;
     }
     text = choir__format("%d %d %d %d", agent_pid, generation, k->own, k->others);
@@ -93,7 +111,14 @@ void choir__keeper_export(const choir__keeper *k, int agent_pid, int generation)
 
 void choir__keeper_forget(void)
 {
+    const char *at = getenv(VERDICT);
     unsetenv(VARIABLE);
+    const char *worker = at ? strrchr(at, ' ') : NULL;
+    if (!worker)
+        return;
+    char *text = choir__format("%.*s -1", (int)(worker - at), at);
+    setenv(VERDICT, text, 1);
+    free(text);
 }
 
 /* --- a worker --- */
@@ -168,17 +193,28 @@ void choir__keeper_close(choir__keeper *k)
     *k = (choir__keeper){0};
 }
 
-void choir__keeper_give_up(void)
+static void say(bool of_worker, int which)
 {
     const char *at = getenv(VERDICT);
-    int pid, number;
+    int pid, number, worker;
     if (!at || !read_number(&at, 1, INT32_MAX, &pid) ||
-        !read_number(&at, 1, INT32_MAX, &number))
+        !read_number(&at, 1, INT32_MAX, &number) ||
+        (!read_number(&at, 0, INT32_MAX, &worker) && of_worker))
         return;
     int fd = open_file(pid, number);
-    if (fd >= 0 && write(fd, "", 1) != 1) {
-        /* the agent starts the job again */
+    if (fd >= 0 && pwrite(fd, "\1", 1, which + (of_worker ? worker : 0)) != 1) {
+        /* the agent judges by what it sees itself */
     }
     if (fd >= 0)
         close(fd);
+}
+
+void choir__keeper_give_up(void)
+{
+    say(false, GIVEN_UP);
+}
+
+void choir__keeper_say_lost(void)
+{
+    say(true, LOST_PEER);
 }

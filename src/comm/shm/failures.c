@@ -21,15 +21,11 @@ choir_status choir__shm_fault(choir__shm *shm)
 {
     choir__fault *fault = &shm->control->fault;
     if (shm->base.failed == CHOIR_OK &&
-        atomic_load_explicit(&fault->state, memory_order_acquire) == 2) {
-        shm->base.failed = (choir_status)fault->status;
-        snprintf(shm->base.message, sizeof shm->base.message, "%s", fault->text);
-    }
-    if (shm->base.failed == CHOIR_OK && choir__crew_void()) {
-        shm->base.failed = CHOIR_ERR_PEER_LOST;
-        snprintf(shm->base.message, sizeof shm->base.message,
+        atomic_load_explicit(&fault->state, memory_order_acquire) == 2)
+        choir__engine_fail(&shm->base, (choir_status)fault->status, "%s", fault->text);
+    if (shm->base.failed == CHOIR_OK && choir__crew_void())
+        choir__engine_fail(&shm->base, CHOIR_ERR_PEER_LOST,
             "another rank of the job is lost, perhaps one of another group");
-    }
     return shm->base.failed;
 }
 
@@ -37,11 +33,12 @@ choir_status choir__shm_fail(choir__shm *shm, choir_status status, const char *f
 {
     if (choir__shm_fault(shm) != CHOIR_OK)
         return shm->base.failed;
+    char sentence[sizeof shm->base.message];
     va_list args;
     va_start(args, format);
-    vsnprintf(shm->base.message, sizeof shm->base.message, format, args);
+    vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
-    shm->base.failed = status;
+    choir__engine_fail(&shm->base, status, "%s", sentence);
     return choir__shm_tell(shm, status);
 }
 

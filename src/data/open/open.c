@@ -1,6 +1,7 @@
 /* Opens a dataset by its path, and checks whether a model can be run on it. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <choir/augment.h>
@@ -67,9 +68,21 @@ static choir_status augment(const choir__data_request *r, choir_dataset **datase
     return status;
 }
 
+/* A training opens its data for each split and rank. */
+static bool is_read_once(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+}
+
 static choir_status open_one(
     const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
+    if (r->split == CHOIR_TRAIN && is_read_once(r->path))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s can be read once, and training reads its data again: expected a file or a folder, "
+            "or standard input (choir train ... -)",
+            r->path);
     const choir__data_reader *reader = choir__data_reader_find(r);
     if (choir__is_hub_name(r->path) || (!reader && access(r->path, F_OK) != 0))
         return choir__file_absent(r->path, CHOIR__HUB_DATA);

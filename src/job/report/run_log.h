@@ -12,7 +12,7 @@ const char *choir__run_log_folder(const choir__job *job);
 
 typedef struct choir__run_log_start {
     int64_t step;
-    bool goes_on, evaluates_again; /* of choir_log_opts */
+    bool goes_on, evaluates_again; /* choir_log_opts's */
 } choir__run_log_start;
 
 /* Opens the records of a job that continues after a step, or begins if goes_on is false.

@@ -92,7 +92,7 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     t->now.after = t->now.eval_due;
     if (t->job->training.eval_batches && !(s.eval_due & CHOIR_EVAL_REGULAR) &&
         choir__trainer_is_due(s.step, t->job->training.eval_every))
-        t->now.scored = s.step; /* its line is there: the whole split at the end gets none */
+        t->now.scored = s.step; /* the whole split at the end gets no second line */
     t->now.evaluates_again =
         t->now.eval_due || ((s.eval_due & CHOIR_EVAL_LAST) && choir__trainer_is_done(t) &&
                                t->now.scored != s.step);

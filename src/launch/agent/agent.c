@@ -119,6 +119,76 @@ static bool is_answer(const agent *a, const choir__child *c)
     return c->code == CLD_EXITED || c->status == a->asked;
 }
 
+/* Shows lines of the agent's own on a console, 1 (stdout) or 2 (stderr); owns the text. */
+static void say(agent *a, int console, char *text)
+{
+    if (text && a->workers.output)
+        choir__output_say(a->workers.output, console, text);
+    else if (text)
+        dprintf(console, "%s\n", text);
+    free(text);
+}
+
+/* Shows the changes among the nodes. Returns the order of the moment. */
+static choir__order look(agent *a, choir__roster *roster)
+{
+    choir__news news;
+    choir__order order = choir__nodes_look(a->nodes, roster, &news);
+    say(a, STDERR_FILENO, news.lines);
+    if (a->opts->json)
+        say(a, STDOUT_FILENO, news.events);
+    else
+        free(news.events);
+    return order;
+}
+
+/* Stops the workers if the other nodes have left their generation. */
+static void take_orders(agent *a)
+{
+    choir__family *f = &a->workers.family;
+    choir__roster now = a->roster;
+    choir__order order = look(a, &now);
+    if ((order == CHOIR__RUN && now.generation == a->roster.generation) || a->told)
+        return;
+    a->told = true;
+    if (!choir__nodes_failure(a->nodes))
+        f->grace_s = 0;
+    if (choir__nodes_fenced(a->nodes))
+        f->grace_s = f->patience_s = 0;
+    choir__family_stop(f);
+}
+
+/* Returns the first worker here that has failed by itself; all have lost peers: the first. */
+static int first_cause(const agent *a)
+{
+    const choir__family *f = &a->workers.family;
+    for (int i = 0; i < f->count; i++)
+        if (f->children[i].pidfd < 0 && choir__child_failed(&f->children[i]) &&
+            !choir__keeper_lost_peer(&a->keeper, i))
+            return i;
+    return f->first;
+}
+
+/* Where workers here have failed because they have lost a peer, its own node reports why.
+ * Returns whether it does before a moment is over: this node is then not to blame. */
+static bool await_cause(agent *a)
+{
+    enum { MOMENT_MS = 2000 };
+    double until = choir__now() + 1e-3 * MOMENT_MS;
+    while (a->nodes && a->roster.place.nodes > 1 && !a->told) {
+        struct pollfd polled[] = {{.fd = choir__nodes_fd(a->nodes), .events = POLLIN},
+            {.fd = choir__signals_fd(), .events = POLLIN},
+            {.fd = a->self->guard, .events = POLLIN}};
+        double left_ms = 1e3 * (until - choir__now());
+        int n = left_ms > 0 ? poll(polled, CHOIR_COUNT(polled), (int)left_ms + 1) : 0;
+        if (n == 0 || polled[1].revents || polled[2].revents)
+            break;
+        if (n > 0)
+            take_orders(a);
+    }
+    return a->told;
+}
+
 /* Reports the first failure here, unless the outcome is already settled. */
 static void see_failure(agent *a)
 {
@@ -126,11 +196,14 @@ static void see_failure(agent *a)
     char report[CHOIR__REPORT_TEXT], line[256], end[96];
     if (f->first < 0 || a->told)
         return;
+    f->first = choir__keeper_lost_peer(&a->keeper, f->first) ? first_cause(a) : f->first;
     choir__child *c = &f->children[f->first];
     if (is_answer(a, c)) {
         settle_interrupt(a, a->asked);
         return;
     }
+    if (choir__keeper_lost_peer(&a->keeper, f->first) && await_cause(a))
+        return;
     choir__output_drain(a->workers.output, f->first);
     choir__agent_report(&a->workers, f->first, report);
     settle_failure(a, f->first, choir__end_status(c), report);
@@ -274,6 +347,8 @@ static choir_status begin(agent *a)
     if (status != CHOIR_OK)
         return status;
     choir__workers_room(w);
+    if (is_elastic(a->opts) || r->place.nodes > 1)
+        choir__keeper_listen(&a->keeper);
     if (is_elastic(a->opts))
         choir__keeper_make(
             &a->keeper, a->opts->nproc, r->place.nodes > 1 ? r->most_workers : 0);
@@ -285,45 +360,6 @@ static choir_status begin(agent *a)
     if (status == CHOIR_OK)
         status = choir__workers_start(w);
     return status;
-}
-
-/* Shows lines of the agent's own on a console, 1 (stdout) or 2 (stderr); owns the text. */
-static void say(agent *a, int console, char *text)
-{
-    if (text && a->workers.output)
-        choir__output_say(a->workers.output, console, text);
-    else if (text)
-        dprintf(console, "%s\n", text);
-    free(text);
-}
-
-/* Shows the changes among the nodes. Returns the order of the moment. */
-static choir__order look(agent *a, choir__roster *roster)
-{
-    choir__news news;
-    choir__order order = choir__nodes_look(a->nodes, roster, &news);
-    say(a, STDERR_FILENO, news.lines);
-    if (a->opts->json)
-        say(a, STDOUT_FILENO, news.events);
-    else
-        free(news.events);
-    return order;
-}
-
-/* Stops the workers if the other nodes have left their generation. */
-static void take_orders(agent *a)
-{
-    choir__family *f = &a->workers.family;
-    choir__roster now = a->roster;
-    choir__order order = look(a, &now);
-    if ((order == CHOIR__RUN && now.generation == a->roster.generation) || a->told)
-        return;
-    a->told = true;
-    if (!choir__nodes_failure(a->nodes))
-        f->grace_s = 0;
-    if (choir__nodes_fenced(a->nodes))
-        f->grace_s = f->patience_s = 0;
-    choir__family_stop(f);
 }
 
 static void watch(agent *a)

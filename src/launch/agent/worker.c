@@ -75,7 +75,7 @@ static void set_environment(const choir__workers *w, const choir__job_place *pla
     choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
     choir__set_number("CHOIR_GENERATION", w->roster->generation);
     choir__set_number("CHOIR_AGENT", w->agent_pid);
-    choir__keeper_export(w->keeper, w->agent_pid, w->roster->generation);
+    choir__keeper_export(w->keeper, w->agent_pid, w->roster->generation, place->local_rank);
     setenv("TORCHELASTIC_RUN_ID", w->roster->run_id, 1);
     /* rank 0 serves the store at MASTER_PORT */
     setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);

@@ -111,7 +111,7 @@ int choir__family_poll(const choir__family *f, struct pollfd *polled)
     return f->count;
 }
 
-static bool failed(const choir__child *c)
+bool choir__child_failed(const choir__child *c)
 {
     return c->code != CLD_EXITED || c->status != 0;
 }
@@ -141,7 +141,7 @@ bool choir__family_reap(choir__family *f, const struct pollfd *polled)
         c->pidfd = -1;
         f->alive--;
         any = true;
-        if (failed(c))
+        if (choir__child_failed(c))
             *(c->code == CLD_EXITED ? &exited : &killed) = i;
     }
     if (f->first < 0)

@@ -77,6 +77,8 @@ int choir__family_press(choir__family *family);
 /* Kills all remaining children, process groups included, and reaps them. */
 void choir__family_bury(choir__family *family);
 
+/* Returns whether a child that has ended did so by a signal, or with another status than 0. */
+bool choir__child_failed(const choir__child *child);
 /* Returns "exited with status 3" or "was killed by SIGKILL (Killed)". */
 const char *choir__end_text(const choir__child *child, char text[96]);
 /* Returns a shell's exit status: the child's own, or 128 + the signal. */

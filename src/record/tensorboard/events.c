@@ -5,6 +5,7 @@
  * all little-endian. A record that is cut off ends a file for its readers. */
 #include "record/tensorboard/events.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,15 +48,39 @@ static void put_masked(unsigned char *to, const void *data, size_t bytes)
     put32(to, (c >> 15 | c << 17) + 0xa282ead8u);
 }
 
+#define NAME "events.out.tfevents."
+
+/* Readers take a folder's files in the order of their names, and a later file's values replace
+ * an earlier one's. Returns the seconds for the name of one that comes last, also if the clock
+ * was turned back, or the folder has one of this second. */
+static long long seconds_of_last(const char *folder, double time)
+{
+    static const long long most = 9999999998; /* ten digits, and one more second */
+    long long last = (long long)time;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char *end = NULL;
+        long long t = strncmp(e->d_name, NAME, strlen(NAME)) != 0
+                          ? -1
+                          : strtoll(e->d_name + strlen(NAME), &end, 10);
+        if (t >= last && t <= most && *end == '.')
+            last = t + 1;
+    }
+    if (d)
+        closedir(d);
+    return last;
+}
+
 choir_status choir__event_file_open(choir__event_file *f, const char *folder, double time)
 {
     char host[65] = "host";
     gethostname(host, sizeof host - 1);
     *f = (choir__event_file){.fd = -1};
-    for (int n = 0; n < 1000 && f->fd < 0; n++) { /* several of one process and second */
+    long long seconds = seconds_of_last(folder, time);
+    for (int n = 0; n < 1000 && f->fd < 0; n++) { /* where several begin at once */
         free(f->path);
-        f->path = choir__format("%s/events.out.tfevents.%010lld.%s.%d.%03d", folder,
-            (long long)time, host, (int)getpid(), n);
+        f->path = choir__format(
+            "%s/" NAME "%010lld.%s.%d.%03d", folder, seconds, host, (int)getpid(), n);
         f->fd = choir__file_try(
             f->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND, CHOIR__FILE_REGULAR);
         if (f->fd < 0 && errno != EEXIST)

@@ -175,6 +175,38 @@ left_out() {
     has again.err 'is left out'
 }
 
+# A rank that fails because it has lost a peer is not the cause, also where its agent could tell
+# first: the agent of the killed rank is stopped for a moment.
+blames_the_cause() {
+    local kind=$1 rank
+    shift
+    begin
+    rm -f started-*
+    local train="echo \$\$ >started-\$RANK; exec '$CHOIR' train --json --quiet --strategy ddp \
+        --steps 1000000 --model mlp:hidden=8 random"
+    for name in a b; do
+        node $name --nnodes 2 --node-rank $([ $name = a ]; echo $?) "$@" sh -c "$train"
+    done
+    await 20 [ -s started-1 ] || fail "no rank: $(cat ./*.err)"
+    sleep 1 # it trains
+    agent_of b
+    rank=$(cat started-1)
+    kill -STOP "$agent"
+    kill -KILL "$rank"
+    sleep 0.8
+    kill -CONT "$agent"
+    if [ "$kind" = once ]; then
+        over 20
+        has a.err '^choir run: rank 1 of 2 was killed by SIGKILL'
+    else
+        await 20 grep -q 'starting all again' a.err || fail "$(cat a.err)"
+        has a.err 'rank 1 of 2 was killed by SIGKILL'
+        kill -TERM "$pid_a"
+        over 20
+    fi
+    ! grep -q 'rank 0 of 2 exited' a.err || fail "the survivor is blamed: $(cat a.err)"
+}
+
 # A machine that comes with another training, or with that of another job, is refused by name; the
 # options of a machine's own may differ.
 another_training() {
@@ -366,6 +398,8 @@ check spare_node
 check agent_stopped
 check too_few_left
 check left_out
+check blames_the_cause once
+check blames_the_cause again --max-restarts 3 --node-failures 1
 check tells_programs
 check node_0_killed
 check joiner_disagrees

@@ -16,6 +16,7 @@ toy=(train "${small[@]}" --model toy random)
 texts() {
     printf 'short' >short
     : >empty
+    bad 1 'can be read once.* expected a file or a folder' "${lm[@]}" <(cat text)
     bad 1 nowhere "${lm[@]}" nowhere
     bad 1 empty "${lm[@]}" empty
     bad 1 images "${lm[@]}" images

@@ -452,6 +452,28 @@ static void tensorboard_has_records(void **state)
     free(text);
 }
 
+/* Readers take files in the order of their names: of one second, and after the clock was turned
+ * back, the newer file still comes last. */
+static void tensorboard_files_are_in_order(void **state)
+{
+    ok(choir_log_close(open_log("tensorboard", "o", 0, false)));
+    char later[64];
+    snprintf(later, sizeof later, "events.out.tfevents.%010lld.zzz.99999999.000",
+        (long long)time(NULL) + 1000);
+    fclose(fopen(at("o/%s", later), "w"));
+    ok(choir_log_close(open_log("tensorboard", "o", 4, true)));
+    int behind = 0, count = 0;
+    DIR *d = opendir(at("%s", "o"));
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.') {
+            behind += strcmp(e->d_name, later) > 0;
+            count++;
+        }
+    closedir(d);
+    assert_int_equal(count, 3);
+    assert_int_equal(behind, 1);
+}
+
 /* People look at validations, losses and rates first: TensorBoard sorts tags by their names. */
 static void tensorboard_groups_tags(void **state)
 {
@@ -593,6 +615,7 @@ int main(void)
 #ifdef CHOIR_HAVE_PROTOBUF
         cmocka_unit_test(tensorboard_has_records),
         cmocka_unit_test(tensorboard_groups_tags),
+        cmocka_unit_test(tensorboard_files_are_in_order),
         cmocka_unit_test(wandb_has_blocks),
 #endif
         cmocka_unit_test(metrics_are_open),

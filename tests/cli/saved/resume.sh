@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A job that stops and continues ends with the bits of one that never stopped; its checkpoints
 # can be evaluated and can generate text.
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/../lib.sh"
 
 make_text text 300
 one=(--microbatches 4 --batch-size 24)

@@ -2,7 +2,7 @@
 # Checkpoints fit any world size: saved by one strategy and continued by another on a different
 # number of ranks, they give the bits of a run that never stopped. And choir checkpoint, which
 # lists, checks and converts them.
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/../lib.sh"
 export CHOIR_CPU_DEVICES=8
 
 make_text text 300

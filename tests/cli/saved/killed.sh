@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Jobs that are killed at each change of a name or link while they save: what continues ends with
 # the weights, the best checkpoint and the records of a job that was never killed.
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/../lib.sh"
 command -v "${CC:-cc}" >/dev/null || skip 'there is no C compiler'
 
 make_text text 40
@@ -44,13 +44,14 @@ eval_rows() {
 
 # killed_at_each OPTION...: the job continues after each kill.
 killed_at_each() {
-    local job=(--json --model "$gpt" --batch-size 4 --steps 8 --lr 0.3 "$@") at
+    local job=(--json --model "$gpt" --batch-size 4 --steps 4 --lr 0.3 "$@") at
     rm -rf whole
     good train "${job[@]}" --save whole --log csv:whole.csv text && mv out one
     for ((at = 1; at < 60; at++)); do
         rm -rf run
         KILL_AT=$at ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 \
-            LD_PRELOAD=$PWD/kill.so choir train "${job[@]}" --save run --log csv:run.csv text >/dev/null 2>&1
+            LD_PRELOAD=$PWD/kill.so \
+            choir train "${job[@]}" --save run --log csv:run.csv text >/dev/null 2>&1
         status=$?
         [ "$status" != 0 ] || break # it had fewer changes
         [ "$status" = 137 ] || { fail "status $status at $at"; return; }
