@@ -282,6 +282,9 @@ typedef struct choir_spawn_opts {
     const char *key_file;
     double timeout_s; /* seconds that a rank may stay stopped after another has ended; default
                          1800 */
+    /* Seconds from a signal that ends the job until ranks that are still there are ended, by a
+     * second SIGTERM and then SIGKILL. Default 0: they take the time that they need */
+    double grace_s;
     /* Number of failed ranks after which the job still continues (elastic.h). A new process
      * replaces each. One node only. Default 0 */
     int max_restarts;

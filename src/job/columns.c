@@ -156,6 +156,12 @@ const char *choir__option_unsaved(const void *job)
     return s->dir || s->resume ? NULL : "nothing is saved without --save";
 }
 
+const char *choir__option_no_grace(const void *job)
+{
+    const choir__job *j = job;
+    return j->placement.nproc > 1 ? NULL : choir__option_unsaved(job);
+}
+
 const char *choir__option_unvalidated(const void *job)
 {
     const choir__job_training *t = &((const choir__job *)job)->training;

@@ -31,6 +31,7 @@ bool choir__option_no_histograms(const void *job);
 
 /* .no_effect */
 const char *choir__option_unsaved(const void *job);
+const char *choir__option_no_grace(const void *job);
 const char *choir__option_unvalidated(const void *job);
 const char *choir__option_alone(const void *job);
 

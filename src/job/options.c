@@ -382,9 +382,11 @@ const choir__line_option choir__job_options[] = {
             "continues; the last one must succeed",
         .no_effect = choir__option_unsaved, .where = CHOIR__OF_RECORDS},
     {"grace", CHOIR__STRING, AT(saves.grace), .argument = "TIME",
-        .help = "the time, such as 30s or 2m, from a signal that ends the job to its kill: a "
-                "checkpoint that takes longer is not begun (default: Slurm's, or no limit)",
-        .of_a_rank = true, .no_effect = choir__option_unsaved, .where = CHOIR__OF_RECORDS},
+        .help =
+            "the time, such as 30s or 2m, from a signal that ends the job to its kill: a "
+            "checkpoint that takes longer is not begun, and ranks of --nproc that are stuck "
+            "are ended (default: Slurm's, or no limit)",
+        .of_a_rank = true, .no_effect = choir__option_no_grace, .where = CHOIR__OF_RECORDS},
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .elsewhere = "resume_from_checkpoint ckpt_path",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "

@@ -127,6 +127,7 @@ static choir_status start_ranks(ranks *r, int *by)
     int left = (int)job->ranks.max_restarts, spares = spares_of(job);
     opts.interrupted_by = by;
     opts.timeout_s = job->ranks.timeout;
+    opts.grace_s = choir__job_seconds(job->saves.grace);
     opts.started = read_stream;
     opts.restarts_left = &left;
     opts.rebuild = recovery >= CHOIR__REBUILT;

@@ -203,7 +203,7 @@ static void say(bool of_worker, int which)
         return;
     int fd = open_file(pid, number);
     if (fd >= 0 && pwrite(fd, "\1", 1, which + (of_worker ? worker : 0)) != 1) {
-        /* the agent judges by what it sees itself */
+        /* the agent decides without it */
     }
     if (fd >= 0)
         close(fd);

@@ -212,7 +212,7 @@ static choir_status verdict(const choir__supervisor *w)
 {
     const choir__crew *r = w->spawning->crew;
     const choir__family *f = &w->family;
-    char after[64] = "";
+    char after[64] = "", late[64];
     int first = w->failed, used = w->spawning->opts->max_restarts - w->restarts_left;
     if (first < 0)
         return CHOIR_OK;
@@ -222,8 +222,9 @@ static choir_status verdict(const choir__supervisor *w)
         snprintf(after, sizeof after, "; %d restart%s did not help", used, used > 1 ? "s" : "");
     bool ended = w->interrupted && !choir__end_crashed(&f->children[first]);
     return choir__error(ended ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
-        "%srank %d (pid %d) %s%s", w->interrupted ? "interrupted; " : "", r->seats[first].rank,
-        (int)f->children[first].pid, r->seats[first].end, after);
+        "%srank %d (pid %d) %s%s%s", w->interrupted ? "interrupted; " : "",
+        r->seats[first].rank, (int)f->children[first].pid, r->seats[first].end,
+        choir__spawn_late(w, late), after);
 }
 
 choir_status choir__spawn_replace(choir__supervisor *w)
@@ -241,7 +242,7 @@ choir_status choir__spawn_replace(choir__supervisor *w)
         polled[n + 1] = (struct pollfd){.fd = r->bell, .events = POLLIN};
         int ms = f->stopping_at ? choir__family_press(f) : LOOK_MS;
         int heard = choir__watch_poll(polled + n + 2);
-        if (poll(polled, (nfds_t)(n + 2 + heard), ms) < 0)
+        if (poll(polled, (nfds_t)(n + 2 + heard), choir__spawn_sleep(w, ms)) < 0)
             continue; /* EINTR: the pipe holds the signal */
         choir__watch_heard(polled + n + 2, heard);
         if (polled[n + 1].revents && read(r->bell, &rings, sizeof rings) < 0) {

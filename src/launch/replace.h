@@ -23,8 +23,9 @@ typedef struct choir__spawning {
 typedef struct choir__supervisor {
     choir__spawning *spawning;
     choir__family family;
-    int interrupted; /* the signal; 0: none */
-    bool saves;      /* the program handles SIGUSR1: its ranks are to get it */
+    int interrupted;   /* the signal; 0: none */
+    double overdue_at; /* time at which ranks that an interruption has not ended are; 0: none */
+    bool saves;        /* the program handles SIGUSR1: its ranks are to get it */
     int restarts_left;
     double looked_at; /* last check for ranks that are stopped or silent */
     bool done;        /* the job's work is done */
@@ -53,8 +54,15 @@ void choir__watch_heard(const struct pollfd *polled, int count);
 choir_status choir__spawn_seat(choir__family *family, choir__spawning *spawning, int seat);
 /* Starts the process of one more seat, later than the others. */
 choir_status choir__spawn_more(choir__supervisor *supervisor, int seat);
-/* Passes on the signals that this process has received. */
+/* Passes on the signals that this process has received, and ends ranks that have not ended in
+ * time after one. */
 void choir__spawn_signals(choir__supervisor *supervisor);
+/* Returns for how many ms to sleep at most, and not longer than ms; -1: until something
+ * happens.
+ */
+int choir__spawn_sleep(const choir__supervisor *supervisor, int ms);
+/* Returns ": it had not ended after 30 s" if ranks were ended for that, else "". */
+const char *choir__spawn_late(const choir__supervisor *supervisor, char text[64]);
 
 /* replace.c: waits for the job's end, and replaces ranks until then. Error: the first cause of
  * its failure. */

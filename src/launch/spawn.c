@@ -20,7 +20,8 @@ static void watch(choir__supervisor *w)
         int n = choir__family_poll(f, polled);
         polled[n] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
         int heard = choir__watch_poll(polled + n + 1);
-        if (poll(polled, (nfds_t)(n + 1 + heard), choir__family_press(f)) < 0)
+        int ms = choir__spawn_sleep(w, choir__family_press(f));
+        if (poll(polled, (nfds_t)(n + 1 + heard), ms) < 0)
             continue; /* EINTR: the pipe holds the signal */
         choir__watch_heard(polled + n + 1, heard);
         choir__spawn_signals(w);
@@ -53,10 +54,11 @@ static choir_status verdict(const choir__supervisor *w, int first_rank)
     if (named < 0)
         return CHOIR_OK;
     const choir__child *c = &f->children[named];
+    char late[64];
     return choir__error(
         w->interrupted && crashed < 0 ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
-        "%srank %d (pid %d) %s", w->interrupted ? "interrupted; " : "", first_rank + named,
-        (int)c->pid, choir__end_text(c, end));
+        "%srank %d (pid %d) %s%s", w->interrupted ? "interrupted; " : "", first_rank + named,
+        (int)c->pid, choir__end_text(c, end), choir__spawn_late(w, late));
 }
 
 static choir_status check(const choir__spawn_host *host, int local, choir_spawn_opts opts)

@@ -1,5 +1,7 @@
 /* One process of a spawn: its start, its place in the job, and the signals that it is passed.
  */
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -61,9 +63,43 @@ static void show_ranks(const choir__supervisor *w)
             w->spawning->host->show((int)f->children[i].pid, stderr);
 }
 
+/* A rank that is stopped gets its signal when it is woken. The last words of ranks that are
+ * overdue must come before the end of the time, when someone else kills all. */
+static void interrupt(choir__supervisor *w, int number)
+{
+    const double share = 0.9, last = 0.05, grace_s = w->spawning->opts->grace_s;
+    w->interrupted = number;
+    choir__family_signal(&w->family, SIGCONT);
+    if (!(grace_s > 0))
+        return;
+    w->overdue_at = choir__now() + share * grace_s;
+    w->family.patience_s = last * grace_s;
+}
+
+int choir__spawn_sleep(const choir__supervisor *w, int ms)
+{
+    double left_ms = 1e3 * (w->overdue_at - choir__now());
+    if (!w->overdue_at || w->family.stopping_at || left_ms > INT_MAX - 1)
+        return ms;
+    int until = left_ms > 0 ? (int)left_ms + 1 : 0;
+    return ms < 0 || until < ms ? until : ms;
+}
+
+const char *choir__spawn_late(const choir__supervisor *w, char text[64])
+{
+    *text = '\0';
+    if (w->overdue_at && w->family.pressed == SIGKILL)
+        snprintf(text, 64, ": it had not ended after %.3g s", w->spawning->opts->grace_s);
+    return text;
+}
+
 void choir__spawn_signals(choir__supervisor *w)
 {
     choir__signal s;
+    if (w->overdue_at && choir__now() >= w->overdue_at && !w->family.stopping_at) {
+        w->family.grace_s = 0;
+        choir__family_stop(&w->family);
+    }
     while (choir__signals_next(&s)) {
         choir__signal_does does = choir__signal_meaning(s.number);
         if (does == CHOIR__SIGNAL_SHOWS || (does == CHOIR__SIGNAL_SAVES && !w->saves)) {
@@ -71,7 +107,7 @@ void choir__spawn_signals(choir__supervisor *w)
             continue;
         }
         if (does != CHOIR__SIGNAL_SAVES && !w->interrupted)
-            w->interrupted = s.number;
+            interrupt(w, s.number);
         if (!s.typed)
             choir__family_signal(&w->family, s.number);
     }

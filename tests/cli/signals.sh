@@ -118,6 +118,35 @@ second_int_tells() {
     saving 'INT INT' 130 'by SIGINT; the checkpoint of step [0-9]+ was not finished; there' "$@"
 }
 
+# Behind the time of --grace, ranks that cannot end by themselves are ended.
+overdue() {
+    saving_begins --grace 2 "$@"
+    kill -TERM "$started_pid"
+    ended 4
+    touch go
+    [ "$status" -eq 143 ] || fail "status $status: $(cat err)"
+    has err 'rank . .pid [0-9]+. was killed by SIGKILL .Killed.: it had not ended after 2 s'
+}
+saving_begins() {
+    touch go
+    ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 LD_PRELOAD=$PWD/slow.so \
+        begin train "$@"
+    rm go
+    kill -USR1 "$started_pid"
+    await 10 is_saving || fail 'no save'
+}
+
+# A rank that was stopped is woken by the signal that ends the job.
+stopped_rank() {
+    begin train "$@"
+    kill -STOP "$(children | tail -n 1)"
+    sleep 0.3
+    kill -TERM "$started_pid"
+    ended 10
+    [ "$status" -eq 143 ] || fail "status $status: $(cat err)"
+    has err 'interrupted after step [0-9]+; saved to run'
+}
+
 # A signal that comes while ranks start has its number in the status, whenever it comes. A shell
 # that is about to become the command may lose one.
 is_command() { [ "/proc/$started_pid/exe" -ef "$CHOIR" ]; }
@@ -325,8 +354,11 @@ check quit_of_heir
 if slow_disk; then
     check second_one_waits train --strategy ddp --nproc 2
     check second_int_tells train --strategy ddp --nproc 2
+    check overdue --strategy ddp --nproc 2
     check saving 'TERM QUIT' 143 'by SIGQUIT after SIGTERM; the checkpoint of' train --strategy ddp
 fi
+check stopped_rank --strategy ddp --nproc 2
+check stopped_rank --strategy ddp --nproc 2 --max-restarts 1
 check while_ranks_start
 check crashes_when_told
 check before_a_meeting
