@@ -9,7 +9,7 @@
  *
  * An mpirun inside a Slurm job sets both kinds. Slurm's then describe mpirun's own helpers, so
  * MPI's have priority. Slurm's variables count only in a step that srun started: the batch
- * script also has SLURM_PROCID, but is no rank.
+ * script and the shell of salloc also have SLURM_PROCID, but are no ranks.
  *
  * Ranks that are all on one machine meet there under the job's name. Open MPI gives a job a
  * random key. The other launchers' names could be guessed; there the check of user ids
@@ -34,17 +34,22 @@ const char *choir__variable(const char *name)
     return text && *text ? text : NULL;
 }
 
-choir_status choir__variable_number(const char *name, int *value)
+static choir_status read_number(const char *name, int64_t most, int64_t *value)
 {
     const char *text = choir__variable(name);
-    int64_t n;
-    if (!text)
-        return CHOIR_OK;
-    if (!choir__parse_int(text, 0, INT32_MAX, &n))
+    if (text && !choir__parse_int(text, 0, most, value))
         return choir__error(
             CHOIR_ERR_ARGUMENT, "%s: expected a whole number, got '%s'", name, text);
-    *value = (int)n;
     return CHOIR_OK;
+}
+
+choir_status choir__variable_number(const char *name, int *value)
+{
+    int64_t n = *value;
+    choir_status status = read_number(name, INT32_MAX, &n);
+    if (status == CHOIR_OK)
+        *value = (int)n;
+    return status;
 }
 
 typedef struct names {
@@ -138,6 +143,14 @@ static void name_numbered_job(choir__launcher *l, const char *number)
 }
 
 /* Ranks on several machines meet at MASTER_ADDR if that is set. */
+/* An IPv6 address is put into brackets, as PyTorch and others expect it without. */
+static void set_meeting_point(choir__launcher *l, const char *address, int port)
+{
+    bool bare = strchr(address, ':') && *address != '[';
+    snprintf(l->method, sizeof l->method, bare ? "tcp://[%.253s]:%d" : "tcp://%.255s:%d",
+        address, port);
+}
+
 static choir_status describe_address(choir__launcher *l)
 {
     const char *address = choir__variable("MASTER_ADDR");
@@ -145,7 +158,7 @@ static choir_status describe_address(choir__launcher *l)
     if (choir__variable_number("MASTER_PORT", &port) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (address)
-        snprintf(l->method, sizeof l->method, "tcp://%.255s:%d", address, port);
+        set_meeting_point(l, address, port);
     return CHOIR_OK;
 }
 
@@ -215,11 +228,11 @@ static choir_status describe_step(choir__launcher *l)
     const char *list = choir__variable("SLURM_STEP_NODELIST"),
                *address = choir__variable("MASTER_ADDR");
     char host[256] = "";
-    int job = 0, step = 0, port;
-    if (choir__variable_number("SLURM_JOB_ID", &job) != CHOIR_OK ||
-        choir__variable_number("SLURM_STEP_ID", &step) != CHOIR_OK)
+    int64_t job = 0, step = 0;
+    if (read_number("SLURM_JOB_ID", INT64_MAX / 16, &job) != CHOIR_OK ||
+        read_number("SLURM_STEP_ID", UINT32_MAX, &step) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
-    port = 15000 + (int)(((int64_t)job * 8 + step) % 10000);
+    int port = 15000 + (int)((job * 8 + step) % 10000);
     if (choir__variable_number("MASTER_PORT", &port) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     if (l->node >= 0)
@@ -229,9 +242,8 @@ static choir_status describe_step(choir__launcher *l)
     if (list)
         choir__first_host(list, host, sizeof host);
     if (address || *host)
-        snprintf(
-            l->method, sizeof l->method, "tcp://%.255s:%d", address ? address : host, port);
-    snprintf(l->job, sizeof l->job, "slurm %d %d", job, step);
+        set_meeting_point(l, address ? address : host, port);
+    snprintf(l->job, sizeof l->job, "slurm %lld %lld", (long long)job, (long long)step);
     /* srun --mpi=pmix, --mpi=pmi2: MPI could start here. A set address has priority. */
     bool pmi = choir__variable("PMIX_RANK") || choir__variable("PMI_RANK");
     l->mpi = pmi && !address && is_there(choir__launcher_plugin());
@@ -298,6 +310,18 @@ static choir_status describe_flux(choir__launcher *l)
 
 /* --- all of them --- */
 
+/* Returns whether srun has started this process in a step of its own. The numbers of other
+ * steps, such as the shell of salloc, are the last ones. */
+static bool is_in_step(void)
+{
+    static const int64_t first_special = 0xfffffff0;
+    const char *text = choir__variable("SLURM_STEP_ID");
+    int64_t step = 0;
+    bool special = text && choir__parse_int(text, first_special, UINT32_MAX, &step);
+    return choir__variable("SLURM_PROCID") && choir__variable("SLURM_STEP_NUM_TASKS") &&
+           !special;
+}
+
 static choir_status check(const choir__launcher *l, const names *of)
 {
     if (l->world < 0)
@@ -311,15 +335,15 @@ static choir_status check(const choir__launcher *l, const names *of)
 
 choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
 {
-    const names *of =
-        choir__variable("RANK") && !clusters_only                                    ? &by_hand
-        : choir__variable("OMPI_COMM_WORLD_RANK")                                    ? &open_mpi
-        : choir__variable("PMI_RANK") && choir__variable("MPI_LOCALRANKID")          ? &mpich
-        : choir__variable("JSM_NAMESPACE_RANK")                                      ? &jsrun
-        : choir__variable("FLUX_TASK_RANK")                                          ? &flux
-        : choir__variable("SLURM_PROCID") && choir__variable("SLURM_STEP_NUM_TASKS") ? &slurm
-        : choir__variable("PMI_RANK") && choir__variable("PMI_SIZE")                 ? &mpich
-                                                                                     : NULL;
+    const names *of = choir__variable("RANK") && !clusters_only ? &by_hand
+                      : choir__variable("OMPI_COMM_WORLD_RANK") ? &open_mpi
+                      : choir__variable("PMI_RANK") && choir__variable("MPI_LOCALRANKID")
+                          ? &mpich
+                      : choir__variable("JSM_NAMESPACE_RANK")                      ? &jsrun
+                      : choir__variable("FLUX_TASK_RANK")                          ? &flux
+                      : is_in_step()                                               ? &slurm
+                      : choir__variable("PMI_RANK") && choir__variable("PMI_SIZE") ? &mpich
+                                                                                   : NULL;
     *l = (choir__launcher){
         .rank = -1, .world = -1, .local_rank = -1, .local_world = -1, .node = -1};
     if (!of)

@@ -47,6 +47,9 @@ static void nobody(void **state)
     assert_null(l.name);
     l = FIND("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=5"); /* a batch script */
     assert_null(l.name);
+    l = FIND("SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_JOB_ID=5",
+        "SLURM_STEP_ID=4294967290"); /* salloc's shell */
+    assert_null(l.name);
     l = FIND("PMI_RANK=1"); /* no launcher's, which says how many there are */
     assert_null(l.name);
 }
@@ -111,6 +114,10 @@ static void slurm(void **state)
     assert_int_equal(l.node, 2);
     assert_string_equal(l.job, "slurm 12345 3");
     assert_string_equal(l.method, "tcp://gpu07:23763");
+    l = FIND("SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_STEP_NODELIST=a,b",
+        "SLURM_JOB_ID=4026531840", "SLURM_STEP_ID=0", "MASTER_ADDR=fd00::1", "MASTER_PORT=5");
+    assert_string_equal(l.method, "tcp://[fd00::1]:5");
+    assert_string_equal(l.job, "slurm 4026531840 0");
     l = FIND("SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_STEP_NODELIST=a,b",
         "SLURM_JOB_ID=1", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=5");
     assert_string_equal(l.method, "tcp://10.0.0.1:5");
