@@ -41,7 +41,8 @@ typedef struct ledger {
     char id[CHOIR__JOB_TEXT]; /* the agent's name, set by `live` */
     int64_t beats;
     int count;
-    ear *ears; /* (count) */
+    ear *ears;          /* (count) */
+    char unserved[300]; /* why this agent does not serve the store; "": node 0 does */
 } ledger;
 
 static const char *key_of(const char *what, const char *name, char key[64])
@@ -195,7 +196,10 @@ static choir_status serve(ledger *l, const choir__agent_opts *opts, choir_store_
     o.bind = opts->node == 0 && !number && opts->key_file ? "0.0.0.0" : opts->endpoint;
     choir_status status = choir_store_serve(o, &l->server);
     l->base.founds = l->base.keeps = status == CHOIR_OK;
-    return status == CHOIR_ERR_IO && opts->node < 0 ? CHOIR_OK : status;
+    if (status != CHOIR_ERR_IO || opts->node >= 0)
+        return status;
+    snprintf(l->unserved, sizeof l->unserved, "%s", choir_error_message());
+    return CHOIR_OK;
 }
 
 static choir_status reach(
@@ -212,8 +216,8 @@ static choir_status reach(
     char why[400];
     snprintf(why, sizeof why, "%s", choir_error_message());
     return choir__error(status,
-        "node 0 never came within %g s: was 'choir run' started there? (%s)", opts->timeout_s,
-        why);
+        "node 0 never came within %g s: was 'choir run' started there? (%s%s%s)",
+        opts->timeout_s, why, *l->unserved ? "; " : "", l->unserved);
 }
 
 /* Node 0 waits until the others have left, or take too long. */

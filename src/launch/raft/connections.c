@@ -497,9 +497,13 @@ choir_status choir__connections_open(const char *host, int port, const choir__st
                 host);
         listener = choir__net_listen(&list[i]);
     }
+    if (listener < 0 && errno == EADDRINUSE)
+        return choir__error(CHOIR_ERR_IO,
+            "cannot listen at %s port %d: the port is in use by %s; choose another", host, port,
+            choir__net_holder(port, holder));
     if (listener < 0)
-        return choir__error(CHOIR_ERR_IO, "cannot listen at %s port %d: %s%s", host, port,
-            choir__why(errno), errno == EADDRINUSE ? choir__net_holder(port, holder) : "");
+        return choir__error(
+            CHOIR_ERR_IO, "cannot listen at %s port %d: %s", host, port, choir__why(errno));
     choir__connections *l = choir__calloc(1, sizeof *l);
     l->listener = listener;
     l->keyed = key;
