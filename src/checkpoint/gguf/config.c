@@ -78,7 +78,9 @@ static choir_status set_rope(const choir__gguf_model *m, json_t *root)
 {
     char *key = choir__format("%s.rope.scaling.type", m->family->arch);
     const char *type = choir__gguf_string(m->in, key);
-    double factor = 1, original;
+    static const char *const betas[][2] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
+        {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+    double factor = 1, original, attention, beta;
     free(key);
     const choir__gguf_tensor_info *factors = find_tensor(m, CHOIR__GGUF_FACTORS);
     if (factors)
@@ -92,11 +94,42 @@ static choir_status set_rope(const choir__gguf_model *m, json_t *root)
     if (!isfinite(factor))
         return choir__gguf_refuse(
             m, "expected a finite number under the key", "rope.scaling.factor");
+    if (choir__gguf_model_number(m, "rope.scaling.attn_factor", &attention) && attention != 1)
+        return choir__gguf_refuse(
+            m, "expected 1, or nothing, under the key", "rope.scaling.attn_factor");
     json_t *scaling = json_pack("{s:s, s:f}", "rope_type", type, "factor", factor);
     if (choir__gguf_model_number(m, "rope.scaling.original_context_length", &original))
         json_object_set_new(scaling, "original_max_position_embeddings", whole(original));
+    for (size_t i = 0; !strcmp(type, "yarn") && i < CHOIR_COUNT(betas); i++)
+        if (choir__gguf_model_number(m, betas[i][0], &beta))
+            json_object_set_new(scaling, betas[i][1], json_real(beta));
     json_object_set_new(root, "rope_scaling", scaling);
     return CHOIR_OK;
+}
+
+/* Settings that llama.cpp derives from sizes. */
+static void set_derived(const choir__gguf_model *m, json_t *root)
+{
+    double each = 0, turned = 0, heads = 0, width = 0, layers = 0, local, id;
+    const char *type = m->family->type;
+    choir__gguf_config_number(root, "hidden_size", &width);
+    choir__gguf_config_number(root, "num_attention_heads", &heads);
+    choir__gguf_config_number(root, "num_hidden_layers", &layers);
+    if (!choir__gguf_config_number(root, "head_dim", &each))
+        each = heads > 0 ? width / heads : 0;
+    bool of_27b = (!strcmp(type, "gemma2") && layers == 46) ||
+                  (!strcmp(type, "gemma3_text") && layers == 62);
+    if (!strncmp(type, "gemma", 5) && heads > 0 && each > 0)
+        json_object_set_new(
+            root, "query_pre_attn_scalar", whole(of_27b ? width / heads : each));
+    if (choir__gguf_model_number(m, "rope.freq_base_swa", &local))
+        json_object_set_new(root, "rope_local_base_freq", json_real(local));
+    if (strcmp(type, "phi3") != 0)
+        return;
+    if (choir__gguf_model_number(m, "rope.dimension_count", &turned) && turned != each)
+        json_object_set_new(root, "partial_rotary_factor", json_real(turned / each));
+    if (!choir__gguf_number(m->in, "tokenizer.ggml.padding_token_id", &id))
+        json_object_set_new(root, "pad_token_id", json_null()); /* else one of Phi-3's own */
 }
 
 static const struct {
@@ -154,6 +187,7 @@ static choir_status fill(const choir__gguf_model *m, json_t *root)
         json_object_set_new(root, "mlp_bias", json_boolean(has_tensor(m, "blk.0.ffn_up.bias")));
     }
     set_ids(m, root);
+    set_derived(m, root);
     return m->family->rotary ? set_rope(m, root) : CHOIR_OK;
 }
 

@@ -24,6 +24,7 @@ static const choir__gguf_key windowed[] = {SIZES,
     {"rope_theta", "rope.freq_base", CHOIR__GGUF_F32, 10000},
     {"sliding_window", "attention.sliding_window", CHOIR__GGUF_U32, NAN}, {NULL}};
 static const choir__gguf_key of_gemma2[] = {SIZES,
+    {"rope_theta", "rope.freq_base", CHOIR__GGUF_F32, 10000},
     {"sliding_window", "attention.sliding_window", CHOIR__GGUF_U32, 4096},
     {"attn_logit_softcapping", "attn_logit_softcapping", CHOIR__GGUF_F32, 50},
     {"final_logit_softcapping", "final_logit_softcapping", CHOIR__GGUF_F32, 30}, {NULL}};
@@ -45,27 +46,34 @@ static const choir__gguf_key of_gpt2[] = {
         "model.layers.#." published, "blk.#." gguf, change                                     \
     }
 #define KEPT(published, gguf) LAYER(published, gguf, CHOIR__GGUF_AS_IT_IS)
-#define ENDS(norm)                                                                             \
+#define TIED_ENDS(norm)                                                                        \
     {"model.embed_tokens.weight", "token_embd.weight", CHOIR__GGUF_AS_IT_IS},                  \
-        {"lm_head.weight", "output.weight", CHOIR__GGUF_AS_IT_IS},                             \
     {                                                                                          \
         "model.norm.weight", "output_norm.weight", norm                                        \
     }
+#define ENDS(norm)                                                                             \
+    TIED_ENDS(norm),                                                                           \
+    {                                                                                          \
+        "lm_head.weight", "output.weight", CHOIR__GGUF_AS_IT_IS                                \
+    }
 #define REST                                                                                   \
     KEPT("self_attn.v_proj.weight", "attn_v.weight"),                                          \
-        KEPT("self_attn.v_proj.bias", "attn_v.bias"),                                          \
         KEPT("self_attn.o_proj.weight", "attn_output.weight"),                                 \
-        KEPT("self_attn.o_proj.bias", "attn_output.bias"),                                     \
         KEPT("mlp.gate_proj.weight", "ffn_gate.weight"),                                       \
-        KEPT("mlp.gate_proj.bias", "ffn_gate.bias"),                                           \
-        KEPT("mlp.up_proj.weight", "ffn_up.weight"), KEPT("mlp.up_proj.bias", "ffn_up.bias"),  \
-        KEPT("mlp.down_proj.weight", "ffn_down.weight"),                                       \
-        KEPT("mlp.down_proj.bias", "ffn_down.bias")
+        KEPT("mlp.up_proj.weight", "ffn_up.weight"),                                           \
+        KEPT("mlp.down_proj.weight", "ffn_down.weight")
 #define QK(queries, keys)                                                                      \
     LAYER("self_attn.q_proj.weight", "attn_q.weight", queries),                                \
-        LAYER("self_attn.q_proj.bias", "attn_q.bias", queries),                                \
-        LAYER("self_attn.k_proj.weight", "attn_k.weight", keys),                               \
-        LAYER("self_attn.k_proj.bias", "attn_k.bias", keys)
+        LAYER("self_attn.k_proj.weight", "attn_k.weight", keys)
+/* Biases that llama.cpp loads: a file with others is refused there. */
+#define QKV_BIASES(queries, keys)                                                              \
+    LAYER("self_attn.q_proj.bias", "attn_q.bias", queries),                                    \
+        LAYER("self_attn.k_proj.bias", "attn_k.bias", keys),                                   \
+        KEPT("self_attn.v_proj.bias", "attn_v.bias")
+#define REST_BIASES                                                                            \
+    KEPT("self_attn.o_proj.bias", "attn_output.bias"),                                         \
+        KEPT("mlp.gate_proj.bias", "ffn_gate.bias"), KEPT("mlp.up_proj.bias", "ffn_up.bias"),  \
+        KEPT("mlp.down_proj.bias", "ffn_down.bias")
 #define TWO_NORMS                                                                              \
     KEPT("input_layernorm.weight", "attn_norm.weight"),                                        \
         KEPT("post_attention_layernorm.weight", "ffn_norm.weight")
@@ -81,13 +89,15 @@ static const choir__gguf_key of_gpt2[] = {
             "post_feedforward_layernorm.weight", "post_ffw_norm.weight", CHOIR__GGUF_PLUS_ONE)
 
 static const choir__gguf_name llama[] = {ENDS(CHOIR__GGUF_AS_IT_IS), TWO_NORMS,
-    QK(CHOIR__GGUF_PAIRED, CHOIR__GGUF_PAIRED_KV), REST, {NULL}};
+    QK(CHOIR__GGUF_PAIRED, CHOIR__GGUF_PAIRED_KV), REST,
+    QKV_BIASES(CHOIR__GGUF_PAIRED, CHOIR__GGUF_PAIRED_KV), REST_BIASES, {NULL}};
 static const choir__gguf_name qwen2[] = {ENDS(CHOIR__GGUF_AS_IT_IS), TWO_NORMS,
-    QK(CHOIR__GGUF_AS_IT_IS, CHOIR__GGUF_AS_IT_IS), REST, {NULL}};
+    QK(CHOIR__GGUF_AS_IT_IS, CHOIR__GGUF_AS_IT_IS), REST,
+    QKV_BIASES(CHOIR__GGUF_AS_IT_IS, CHOIR__GGUF_AS_IT_IS), {NULL}};
 static const choir__gguf_name qwen3[] = {ENDS(CHOIR__GGUF_AS_IT_IS), TWO_NORMS,
     QK(CHOIR__GGUF_AS_IT_IS, CHOIR__GGUF_AS_IT_IS), QK_NORMS(CHOIR__GGUF_AS_IT_IS), REST,
     {NULL}};
-static const choir__gguf_name gemma2[] = {ENDS(CHOIR__GGUF_PLUS_ONE), GEMMA_NORMS,
+static const choir__gguf_name gemma2[] = {TIED_ENDS(CHOIR__GGUF_PLUS_ONE), GEMMA_NORMS,
     QK(CHOIR__GGUF_AS_IT_IS, CHOIR__GGUF_AS_IT_IS), REST, {NULL}};
 static const choir__gguf_name gemma3[] = {ENDS(CHOIR__GGUF_PLUS_ONE), GEMMA_NORMS,
     QK(CHOIR__GGUF_AS_IT_IS, CHOIR__GGUF_AS_IT_IS), QK_NORMS(CHOIR__GGUF_PLUS_ONE), REST,
@@ -122,13 +132,13 @@ static const choir__gguf_name gpt2[] = {
 
 /* The first row of an architecture is the one that is read. */
 const choir__gguf_family choir__gguf_families[] = {
-    {"llama", "llama", usual, llama, true},
-    {"mistral", "llama", usual, llama, true},
-    {"qwen2", "qwen2", usual, qwen2, true},
-    {"qwen3", "qwen3", usual, qwen3, true},
-    {"gemma2", "gemma2", of_gemma2, gemma2, true},
-    {"gemma3_text", "gemma3", of_gemma3, gemma3, true},
-    {"phi3", "phi3", windowed, phi3, true},
-    {"gpt2", "gpt2", of_gpt2, gpt2, false},
+    {"llama", "llama", usual, llama, .rotary = true, .factors = true},
+    {"mistral", "llama", usual, llama, .rotary = true, .factors = true},
+    {"qwen2", "qwen2", usual, qwen2, .rotary = true},
+    {"qwen3", "qwen3", usual, qwen3, .rotary = true},
+    {"gemma2", "gemma2", of_gemma2, gemma2, .rotary = true, .windows = true},
+    {"gemma3_text", "gemma3", of_gemma3, gemma3, .rotary = true, .windows = true},
+    {"phi3", "phi3", windowed, phi3, .rotary = true},
+    {"gpt2", "gpt2", of_gpt2, gpt2, .rotary = false},
     {NULL},
 };

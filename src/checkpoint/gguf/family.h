@@ -37,6 +37,8 @@ typedef struct choir__gguf_family {
     const choir__gguf_key *keys;   /* ended by a NULL name */
     const choir__gguf_name *names; /* ended by a NULL name */
     bool rotary;                   /* models of the family have rotary positions */
+    /* what llama.cpp computes of them: layers with a window; factors of each frequency */
+    bool windows, factors;
 } choir__gguf_family;
 
 /* The families, ended by a NULL type. */

@@ -61,7 +61,10 @@ static void read_step(const json_t *step, cutting *c)
         c->own = !json_is_false(own);
         c->unknown |= json_is_true(json_object_get(step, "add_prefix_space"));
     } else if (is_type(step, "Split") && json_is_string(regex) && !c->pattern) {
+        const char *behavior = json_string_value(json_object_get(step, "behavior"));
         c->pattern = json_string_value(regex);
+        c->unknown |= !behavior || strcmp(behavior, "Isolated") != 0 ||
+                      json_is_true(json_object_get(step, "invert"));
     } else if (is_type(step, "Digits") &&
                json_is_true(json_object_get(step, "individual_digits"))) {
         c->digits = true;

@@ -110,6 +110,14 @@ static json_t *merges_of(const tokens *t, const double *score)
 
 /* --- the two kinds --- */
 
+/* Returns whether the file's way to cut words is this one. A way belongs to a family,
+ * whose tokenizers have more in common, which llama.cpp knows by the name. */
+static bool cuts_as(const tokens *t, const char *name)
+{
+    const char *splitter = choir__gguf_string(t->in, "tokenizer.ggml.pre");
+    return splitter && !strcmp(splitter, name);
+}
+
 static choir_status bytes_kind(tokens *t)
 {
     const char *splitter = choir__gguf_string(t->in, "tokenizer.ggml.pre");
@@ -121,6 +129,8 @@ static choir_status bytes_kind(tokens *t)
     json_t *merges = json_array();
     for (int64_t i = 0; i < count; i++)
         json_array_append_new(merges, json_string(texts[i]));
+    if (cuts_as(t, "qwen2"))
+        json_object_set_new(t->root, "normalizer", json_pack("{s:s}", "type", "NFC"));
     json_object_set_new(t->root, "pre_tokenizer", steps);
     json_object_set_new(t->root, "decoder",
         json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
@@ -128,8 +138,8 @@ static choir_status bytes_kind(tokens *t)
     json_object_set_new(t->root, "model",
         json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE",
             "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-            "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", 0, "vocab", vocab_of(t),
-            "merges", merges));
+            "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", cuts_as(t, "llama-bpe"),
+            "vocab", vocab_of(t), "merges", merges));
     return CHOIR_OK;
 }
 
@@ -181,7 +191,7 @@ static const char *special(const tokens *t, const char *key)
 
 static void add_post_processor(tokens *t, const char *begin)
 {
-    double adds = 0, id = 0;
+    double adds = cuts_as(t, "llama-bpe"), id = 0;
     choir__gguf_number(t->in, "tokenizer.ggml.add_bos_token", &adds);
     choir__gguf_number(t->in, "tokenizer.ggml.bos_token_id", &id);
     if (adds == 0 || !begin)

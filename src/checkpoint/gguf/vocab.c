@@ -33,6 +33,7 @@ typedef struct vocab {
     int64_t turn_end; /* the token that ends an answer; -1: unknown */
     choir__map ids;
     bool bytes; /* byte-level */
+    char **notes;
 } vocab;
 
 static choir_status bad(const vocab *v, const char *what)
@@ -44,6 +45,17 @@ static choir_status lacks(const vocab *v, const char *what)
 {
     return choir__error(CHOIR_ERR_UNSUPPORTED,
         "%s/tokenizer.json has %s, for which GGUF files have no form", v->folder, what);
+}
+
+/* Notes what llama.cpp does otherwise, in texts that most never have. */
+static void note(const vocab *v, const char *what)
+{
+    char *line =
+        choir__format("%s%s/tokenizer.json %s", **v->notes ? "\n" : "", v->folder, what);
+    char *all = choir__format("%s%s", *v->notes, line);
+    free(line);
+    free(*v->notes);
+    *v->notes = all;
 }
 
 static bool is_type(const json_t *step, const char *type)
@@ -72,9 +84,11 @@ static bool is_byte(const char *token)
 
 static choir_status read_tokens(vocab *v)
 {
+    static const char *const greedy[] = {"lstrip", "rstrip", "single_word"};
     const char *token;
     json_t *id, *added;
     size_t i;
+    bool takes = false;
     choir_status status = CHOIR_OK;
     json_object_foreach(json_object_get((json_t *)(uintptr_t)v->model, "vocab"), token, id)
     {
@@ -93,7 +107,12 @@ static choir_status read_tokens(vocab *v)
                                                             : CHOIR__GGUF_USER_DEFINED);
         if (status != CHOIR_OK)
             return status;
+        for (size_t k = 0; k < CHOIR_COUNT(greedy); k++)
+            takes |= json_is_true(json_object_get(added, greedy[k]));
     }
+    if (takes)
+        note(v, "has tokens that take the spaces beside them (lstrip, rstrip) or whole words "
+                "alone (single_word), which llama.cpp does for few models");
     const char *unknown = json_string_value(json_object_get(v->model, "unk_token"));
     int64_t at = unknown ? choir__map_find(&v->ids, unknown) : -1;
     if (at >= 0 && !v->bytes)
@@ -206,7 +225,41 @@ static bool surrounds(const json_t *post, const char *token, bool first)
     return token && text && !strcmp(text, token);
 }
 
-static void add_specials(choir__gguf_out *out, const vocab *v)
+/* Returns the number of special tokens that a template puts in front of a text (or behind it).
+ */
+static size_t tokens_beside(const json_t *post, bool first)
+{
+    size_t i, most = 0, count = 0;
+    json_t *inner;
+    json_array_foreach(json_object_get(post, "processors"), i, inner)
+    {
+        const size_t n = tokens_beside(inner, first);
+        most = n > most ? n : most;
+    }
+    const json_t *single = json_object_get(post, "single");
+    const size_t n = json_array_size(single);
+    while (count < n && json_object_get(json_array_get(single, first ? count : n - 1 - count),
+                            "SpecialToken"))
+        count++;
+    return count > most ? count : most;
+}
+
+/* llama.cpp puts the token of beginnings and the one of ends around a text, and no other. */
+static choir_status check_surroundings(const vocab *v, int64_t begin, int64_t end)
+{
+    const json_t *post = json_object_get(v->root, "post_processor");
+    if (tokens_beside(post, true) > 1 || tokens_beside(post, false) > 1)
+        return lacks(v, "several tokens on one side of a text");
+    if (choir__hf_surrounds(post, true) &&
+        !(begin >= 0 && surrounds(post, v->tokens[begin], true)))
+        return lacks(v, "a token in front of a text that is not its bos_token");
+    if (choir__hf_surrounds(post, false) &&
+        !(end >= 0 && surrounds(post, v->tokens[end], false)))
+        return lacks(v, "a token behind a text that is not its eos_token");
+    return CHOIR_OK;
+}
+
+static choir_status add_specials(choir__gguf_out *out, const vocab *v)
 {
     const char *first = special(v, "bos_token"), *unknown = special(v, "unk_token"),
                *pad = special(v, "pad_token");
@@ -229,6 +282,7 @@ static void add_specials(choir__gguf_out *out, const vocab *v)
         begin >= 0 && surrounds(post, v->tokens[begin], true));
     choir__gguf_bool(out, "tokenizer.ggml.add_eos_token",
         end >= 0 && surrounds(post, v->tokens[end], false));
+    return check_surroundings(v, begin, end);
 }
 
 /* --- the two kinds --- */
@@ -253,9 +307,44 @@ static choir_status add_bytes_kind(choir__gguf_out *out, const vocab *v)
         return lacks(v, "a way to cut words");
     if (normalizer && !json_is_null(normalizer) && !is_type(normalizer, "NFC"))
         return lacks(v, "a normalizer");
+    if (is_type(normalizer, "NFC"))
+        note(v,
+            "composes characters (NFC), which llama.cpp does not: texts that are not composed "
+            "get other tokens there");
     choir__gguf_text(out, "tokenizer.ggml.model", "gpt2");
     choir__gguf_text(out, "tokenizer.ggml.pre", splitter);
     return add_merges(out, v);
+}
+
+/* Returns whether llama.cpp does this with a text, too, before it is cut into pieces. */
+static bool is_piece_step(const json_t *step)
+{
+    static const char space[] = "\xe2\x96\x81";
+    const json_t *pattern = json_object_get(json_object_get(step, "pattern"), "String");
+    const char *from = json_string_value(pattern),
+               *to = json_string_value(json_object_get(step, "content")),
+               *front = json_string_value(json_object_get(step, "prepend")),
+               *stands = json_string_value(json_object_get(step, "replacement"));
+    if (is_type(step, "Replace"))
+        return from && to && !strcmp(from, " ") && !strcmp(to, space);
+    if (is_type(step, "Prepend"))
+        return front && !strcmp(front, space);
+    if (is_type(step, "Metaspace"))
+        return !stands || !strcmp(stands, space);
+    return is_type(step, "Split") && from && !strcmp(from, " "); /* none is left to cut at */
+}
+
+static bool are_piece_steps(const json_t *step, const char *list)
+{
+    size_t i;
+    json_t *inner;
+    if (!step || json_is_null(step))
+        return true;
+    if (!is_type(step, "Sequence"))
+        return is_piece_step(step);
+    json_array_foreach(
+        json_object_get(step, list), i, inner) if (!are_piece_steps(inner, list)) return false;
+    return true;
 }
 
 static choir_status add_pieces_kind(choir__gguf_out *out, vocab *v)
@@ -263,6 +352,14 @@ static choir_status add_pieces_kind(choir__gguf_out *out, vocab *v)
     const json_t *normalizer = json_object_get(v->root, "normalizer"),
                  *pre = json_object_get(v->root, "pre_tokenizer");
     const char *scheme = json_string_value(json_object_get(pre, "prepend_scheme"));
+    if (!are_piece_steps(normalizer, "normalizers"))
+        return lacks(v, "a normalizer that changes more than spaces");
+    if (!are_piece_steps(pre, "pretokenizers"))
+        return lacks(v, "a way to cut words");
+    if (scheme && !strcmp(scheme, "first"))
+        note(v,
+            "puts a space before the first word alone (prepend_scheme first); there each text "
+            "behind a special token gets one, too");
     bool prefix = has_step(normalizer, "normalizers", "Prepend") ||
                   (is_type(pre, "Metaspace") && (!scheme || strcmp(scheme, "never") != 0));
     if (!json_is_true(json_object_get(v->model, "byte_fallback")))
@@ -287,9 +384,10 @@ static choir_status add_all(choir__gguf_out *out, vocab *v)
     if (status == CHOIR_OK) {
         choir__gguf_texts(out, "tokenizer.ggml.tokens", v->tokens, v->count);
         choir__gguf_i32s(out, "tokenizer.ggml.token_type", v->kinds, v->count);
-        add_specials(out, v);
-        status = choir__gguf_add_templates(out, v->folder, v->config);
+        status = add_specials(out, v);
     }
+    if (status == CHOIR_OK)
+        status = choir__gguf_add_templates(out, v->folder, v->config);
     for (int64_t i = 0; i < v->count; i++)
         free(names[i]);
     free(names);
@@ -297,12 +395,13 @@ static choir_status add_all(choir__gguf_out *out, vocab *v)
 }
 
 choir_status choir__gguf_add_vocab(
-    choir__gguf_out *out, const char *folder, int64_t rows, int64_t turn_end)
+    choir__gguf_out *out, const char *folder, int64_t rows, int64_t turn_end, char **notes)
 {
-    vocab v = {.folder = folder, .count = rows, .turn_end = turn_end};
+    vocab v = {.folder = folder, .count = rows, .turn_end = turn_end, .notes = notes};
     char *path = choir__format("%s/" CHOIR__TOKENIZER_FILE, folder);
     json_error_t why;
     choir_status status = CHOIR_OK;
+    *notes = choir__strdup("");
     v.root = choir__file_json(path, 0, &why);
     v.config = choir__file_json_in(folder, "tokenizer_config.json");
     v.model = json_object_get(v.root, "model");

@@ -9,9 +9,11 @@
 /* Adds the tokenizer.* keys of a folder's tokenizer.json and tokenizer_config.json, its chat
  * template among them. rows: the model's rows of embeddings, which tokens are filled up to.
  * turn_end: the token that ends an answer, where the folder names no such token; -1: unknown.
- * Errors: io, format, unsupported (a tokenizer that llama.cpp lacks, by the step it lacks). */
+ * notes: one line for each step that llama.cpp does otherwise in rare texts; the caller frees
+ * it, also after an error. Errors: io, format, unsupported (a tokenizer that llama.cpp lacks,
+ * by the step it lacks). */
 choir_status choir__gguf_add_vocab(
-    choir__gguf_out *out, const char *folder, int64_t rows, int64_t turn_end);
+    choir__gguf_out *out, const char *folder, int64_t rows, int64_t turn_end, char **notes);
 
 /* Adds a folder's chat templates; config: its tokenizer_config.json, or NULL. Errors: io. */
 choir_status choir__gguf_add_templates(

@@ -17,7 +17,10 @@
 #include "checkpoint/weights/adapter.h"
 #include "data/chats/chat.h"
 #include "job/export/export.h"
+#include "job/export/gguf_check.h"
 #include "job/export/gguf_types.h"
+#include "line/say.h"
+#include "nn/models/config.h"
 #include "tensor/tensor.h"
 
 #define FILE_NAME "model.gguf"
@@ -32,6 +35,7 @@ typedef struct making {
     choir__gguf_heads heads;
     int64_t layers, rows;        /* layers; rows of embeddings */
     bool has_output;             /* scores have a matrix of their own */
+    bool window_lost;            /* llama.cpp computes no window of this model */
     choir__gguf_change *changes; /* (count of weights) */
     choir__quant *types;         /* (count of weights) */
     float *room;                 /* for a changed tensor */
@@ -83,17 +87,15 @@ static void make_factors(making *m, const json_t *rope, double theta, int64_t wi
 static choir_status add_rope(making *m, int64_t width)
 {
     const json_t *rope = json_object_get(m->config, "rope_scaling");
-    if (!json_is_object(rope))
-        rope = json_object_get(m->config, "rope_parameters");
-    const json_t *named = json_object_get(rope, "rope_type");
-    const char *type = json_string_value(named ? named : json_object_get(rope, "type"));
-    double theta = 10000, factor = 1, original;
+    const char *type = json_string_value(json_object_get(rope, "rope_type"));
+    double theta = 10000, factor = 1, part = 1, original;
     choir__gguf_config_number(m->config, "rope_theta", &theta);
-    add_key(m, "rope.dimension_count", CHOIR__GGUF_U32, (double)width);
-    if (!type || !strcmp(type, "default"))
+    choir__gguf_config_number(m->config, "partial_rotary_factor", &part);
+    add_key(m, "rope.dimension_count", CHOIR__GGUF_U32, floor(part * (double)width));
+    if (!type)
         return CHOIR_OK;
     choir__gguf_config_number(rope, "factor", &factor);
-    if (!strcmp(type, "llama3")) {
+    if (!strcmp(type, "llama3") && m->family->factors) {
         make_factors(m, rope, theta, width);
         return CHOIR_OK;
     }
@@ -105,6 +107,25 @@ static choir_status add_rope(making *m, int64_t width)
     if (choir__gguf_config_number(rope, "original_max_position_embeddings", &original))
         add_key(m, "rope.scaling.original_context_length", CHOIR__GGUF_U32, original);
     return CHOIR_OK;
+}
+
+/* Where llama.cpp computes no window, texts up to its length still have the model's answers. */
+static void look_at_window(making *m)
+{
+    double window, context = 0;
+    if (m->family->windows || !choir__gguf_config_number(m->config, "sliding_window", &window))
+        return;
+    choir__gguf_config_number(m->config, "max_position_embeddings", &context);
+    m->window_lost = true;
+    if (window >= context)
+        return;
+    char *note =
+        choir__format("%s: llama.cpp has no window for '%s': the file's context is the "
+                      "window, %.0f tokens of %.0f",
+            m->e->from, m->family->arch, window, context);
+    choir__line_notes("", note);
+    json_object_set_new(m->config, "max_position_embeddings", json_integer((json_int_t)window));
+    free(note);
 }
 
 static choir_status add_sizes(making *m)
@@ -123,6 +144,7 @@ static choir_status add_sizes(making *m)
     m->heads = (choir__gguf_heads){(int64_t)heads, (int64_t)kv};
     m->layers = (int64_t)layers;
     m->rows = (int64_t)rows;
+    look_at_window(m);
     for (const choir__gguf_key *k = m->family->keys; k->published; k++) {
         double value = k->absent;
         if (choir__gguf_config_number(m->config, k->published, &value) || !isnan(value))
@@ -215,27 +237,35 @@ static choir_status fill(making *m, const char *path)
     choir__gguf_text(m->out, "general.type", "model");
     choir__gguf_u32(m->out, "general.file_type", choir__gguf_file_type(m->e->type));
     choir__gguf_u32(m->out, "general.quantization_version", 2);
+    char *notes = NULL;
     choir_status status = add_sizes(m);
     if (status == CHOIR_OK)
         status = choir__gguf_add_vocab(
-            m->out, m->e->from, m->rows, choir__chat_end_of(m->e->model.tokenizer));
+            m->out, m->e->from, m->rows, choir__chat_end_of(m->e->model.tokenizer), &notes);
+    if (status == CHOIR_OK)
+        choir__line_notes("", notes);
+    free(notes);
     if (status == CHOIR_OK)
         status = add_tensors(m);
-    return status == CHOIR_OK ? choir__gguf_write(m->out, path, next, m) : status;
+    if (status == CHOIR_OK)
+        status = choir__gguf_write(m->out, path, next, m);
+    return status == CHOIR_OK ? choir__gguf_check_model(
+                                    path, m->e->from, m->e->model.info.config, m->window_lost)
+                              : status;
 }
 
 static choir_status write_file(const choir__export *e, const char *folder)
 {
     making m = {.e = e};
     char *path = choir__format("%s/" FILE_NAME, folder);
-    m.config = choir__file_json_in(e->from, "config.json");
+    char *config = choir__config_json(e->model.info.config, NULL, NULL);
+    m.config = config ? json_loads(config, 0, NULL) : NULL;
     const char *type = json_string_value(json_object_get(m.config, "model_type"));
     m.family = type ? choir__gguf_family_of(type) : NULL;
     choir_status status =
         m.family ? CHOIR_OK
         : type   ? refuse(&m, "models of type '%s' have no form in GGUF files here", type)
-                 : refuse(&m, "the model %s has no config.json, which states its kind",
-                       e->model.info.config);
+                 : refuse(&m, "the model %s has no published form", e->model.info.config);
     if (status == CHOIR_OK) {
         m.out = choir__gguf_new();
         m.weights = choir__merged_open(e->model.net);
@@ -244,6 +274,7 @@ static choir_status write_file(const choir__export *e, const char *folder)
     choir__merged_close(m.weights);
     choir__gguf_free(m.out);
     json_decref(m.config);
+    free(config);
     free(m.changes);
     free(m.types);
     free(m.room);
