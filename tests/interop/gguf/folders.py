@@ -74,6 +74,7 @@ def sizes(width, layers=2, heads=4, kv=2):
 
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 FAMILIES = {
     "llama": ("llama-bpe", lambda w: transformers.LlamaConfig(**sizes(w), bos_token_id=0, eos_token_id=1)),
     "llama3": ("llama-bpe", lambda w: transformers.LlamaConfig(
@@ -95,6 +96,19 @@ FAMILIES = {
         eos_token_id=2)),
     "phi3": ("llama-bpe", lambda w: transformers.Phi3Config(
         **sizes(w), pad_token_id=None, bos_token_id=0, eos_token_id=1)),
+    # settings beside the usual ones
+    "yarn": ("llama-bpe", lambda w: transformers.LlamaConfig(
+        **sizes(w), rope_scaling=dict(YARN), bos_token_id=0, eos_token_id=1)),
+    "part": ("llama-bpe", lambda w: transformers.Phi3Config(
+        **sizes(w), partial_rotary_factor=0.5, pad_token_id=None, bos_token_id=0, eos_token_id=1)),
+    "gemma3_rates": (None, lambda w: transformers.Gemma3TextConfig(
+        **sizes(w, layers=6), head_dim=w // 4, query_pre_attn_scalar=w // 4, sliding_window=32,
+        bos_token_id=1, eos_token_id=2, rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 500000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})),
+    "gemma2_theta": (None, lambda w: transformers.Gemma2Config(
+        **sizes(w), head_dim=w // 4, query_pre_attn_scalar=w // 4, bos_token_id=1, eos_token_id=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0})),
 }
 
 
