@@ -1,6 +1,6 @@
-/* Whether a GGUF file describes the model that it was made of. It is read back as any such file
- * is, and the options of the two models are compared: what has no key there, or a fixed value
- * in llama.cpp, is refused by name instead of lost. */
+/* Checks that a GGUF file describes the model that it was made of. It is read back like any
+ * other, and the options of the two models are compared: a setting that has no key there, or a
+ * fixed value in llama.cpp, is refused by name instead of lost. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
