@@ -23,6 +23,7 @@ void choir__family_init(choir__family *f, int count)
 {
     *f = (choir__family){.count = count,
         .first = -1,
+        .memory_kills = choir__memory_kills(),
         .grace_s = 1.5,
         .patience_s = 5,
         .children = choir__calloc((size_t)count, sizeof *f->children)};
@@ -141,6 +142,8 @@ bool choir__family_reap(choir__family *f, const struct pollfd *polled)
         c->pidfd = -1;
         f->alive--;
         any = true;
+        c->starved = c->code == CLD_KILLED && c->status == SIGKILL && !f->pressed &&
+                     choir__memory_kills() > f->memory_kills;
         if (choir__child_failed(c))
             *(c->code == CLD_EXITED ? &exited : &killed) = i;
     }
@@ -255,6 +258,8 @@ const char *choir__end_text(const choir__child *c, char text[96])
         snprintf(text, 96, "exited with status %d", c->status);
     else if (!c->code)
         snprintf(text, 96, "is running");
+    else if (c->starved)
+        snprintf(text, 96, "was killed by SIGKILL, as memory ran out");
     else if (name)
         snprintf(text, 96, "was killed by SIG%s (%.40s%s)", name, strsignal(c->status),
             c->code == CLD_DUMPED ? ", core dumped" : "");

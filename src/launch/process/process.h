@@ -30,6 +30,7 @@ typedef struct choir__child {
     int code, status; /* siginfo_t's si_code and si_status; code 0: still running */
     double stopped_s; /* seconds that it has been stopped (SIGSTOP) while others have ended */
     bool given_up;    /* stopped for too long */
+    bool starved;     /* killed while the kernel was killing for want of memory */
 } choir__child;
 
 typedef struct choir__family {
@@ -42,10 +43,11 @@ typedef struct choir__family {
      * has failed; 0: no limit. Its ranks' group cannot notice this once the others have made
      * their last call. */
     double stopped_max_s, looked_at;
-    int first;          /* index of the child that failed first; -1: none */
-    bool outlives;      /* a failed child does not stop the others */
-    double stopping_at; /* time when stopping began; 0: not stopping */
-    int pressed;        /* strongest signal sent so far to stop the family */
+    int first;            /* index of the child that failed first; -1: none */
+    bool outlives;        /* a failed child does not stop the others */
+    double stopping_at;   /* time when stopping began; 0: not stopping */
+    int pressed;          /* strongest signal sent so far to stop the family */
+    int64_t memory_kills; /* choir__memory_kills() at the beginning */
 } choir__family;
 
 void choir__family_init(choir__family *family, int count);
@@ -87,6 +89,10 @@ int choir__end_status(const choir__child *child);
 bool choir__end_crashed(const choir__child *child);
 /* Returns the index of a child that a fault has killed; -1: no child. */
 int choir__family_crashed(const choir__family *family);
+
+/* Returns how many processes of this one's control group, or of this machine, the kernel has
+ * killed for want of memory. */
+int64_t choir__memory_kills(void);
 
 /* Returns the wait status, as waitpid's, of a process that has ended, whichever process started
  * it; -1: unknown. */

@@ -42,11 +42,6 @@ int64_t choir__memory_beyond(pid_t root, int64_t most)
     return share > most ? share : 0;
 }
 
-int64_t choir__memory_kills(void)
-{
-    return choir__proc_number("/proc/vmstat", "oom_kill ");
-}
-
 void choir__memory_offer(void)
 {
     FILE *file = fopen("/proc/self/oom_score_adj", "we");

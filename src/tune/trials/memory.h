@@ -10,9 +10,6 @@
  * several of them share counts once. 0: they are not more than `most`. */
 int64_t choir__memory_beyond(pid_t root, int64_t most);
 
-/* Returns how often the kernel has killed a process of this machine because memory ran out. */
-int64_t choir__memory_kills(void);
-
 /* In a trial's first process: the kernel kills trials rather than the search. */
 void choir__memory_offer(void);
 

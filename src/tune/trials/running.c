@@ -300,7 +300,7 @@ static char *why_failed(const choir__running *r)
     if (choir__end_status(c) == 0)
         return NULL;
     return choir__format("%s%s%s%s", choir__end_text(c, text),
-        choir__memory_kills() > r->memory_kills ? ", and the machine ran out of memory" : "",
+        !c->starved && choir__memory_kills() > r->memory_kills ? ", and memory ran out" : "",
         words ? ": " : "", words ? words : "");
 }
 

@@ -95,6 +95,29 @@ read_only_disk() {
     umount small
 }
 
+# A rank that the kernel kills for want of memory is named with the reason. Control groups can be
+# made where this test may; elsewhere it does nothing.
+out_of_memory() {
+    local group limit
+    if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+        group=/sys/fs/cgroup/choir-$$ limit=memory.max
+    else
+        group=/sys/fs/cgroup/memory/choir-$$ limit=memory.limit_in_bytes
+    fi
+    mkdir "$group" 2>/dev/null || return 0
+    if echo 100M 2>/dev/null >"$group/$limit" &&
+        (echo "$BASHPID" >"$group/cgroup.procs") 2>/dev/null; then
+        (
+            echo "$BASHPID" >"$group/cgroup.procs"
+            exec timeout $limit_s "$CHOIR" run -n 2 sh -c '[ $RANK = 0 ] && exec sleep 20
+                exec python3 -c "x = bytearray(1 << 30)"'
+        ) >out 2>err
+        has err '^choir run: rank 1 of 2 was killed by SIGKILL, as memory ran out'
+    fi
+    await 10 rmdir "$group" 2>/dev/null || fail "$group is left"
+}
+
+check out_of_memory
 check address_space
 check processes
 check small_limits
