@@ -56,8 +56,9 @@ static choir_status check_option(const choir__job *j, const choir__line_option *
     if (with)
         status = choir__error(CHOIR_ERR_ARGUMENT, "%s with %s%s", it, other, o->excludes.why);
     else if (alone)
-        status = choir__error(
-            CHOIR_ERR_ARGUMENT, "%s without --%s%s", it, o->needs.options[0], o->needs.why);
+        status = choir__error(CHOIR_ERR_ARGUMENT, "%s without --%s%s%s%s", it,
+            o->needs.options[0], o->needs.options[1] ? " or --" : "",
+            o->needs.options[1] ? o->needs.options[1] : "", o->needs.why);
     else if (o->rereads && choir__job_is_stream(&j->data))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "-: standard input is read once, so --%s is not possible", o->name);

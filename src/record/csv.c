@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/files/file.h"
+#include "base/files/folders.h"
 #include "base/files/temp_file.h"
 #include "record/lines.h"
 #include "record/recorder.h"
@@ -55,7 +56,7 @@ static void put_header(csv *c)
 /* The rows that do not stay. */
 typedef struct cut {
     int64_t resume;
-    int eval; /* a column of the evaluation that is done again; 0: none is */
+    int eval; /* a column of the evaluation that is done again, or 0 */
 } cut;
 
 static bool has_field(const char *line, size_t bytes, int column)
@@ -205,6 +206,19 @@ static choir_status end(choir__recorder *base, bool good)
     return status;
 }
 
+/* Makes the folder of the file, as other recorders make theirs. */
+static choir_status make_folder(const char *place)
+{
+    const char *slash = strrchr(place, '/');
+    if (!slash || slash == place)
+        return CHOIR_OK;
+    char *folder = choir__format("%.*s", (int)(slash - place), place);
+    int error = choir__folders_make(folder);
+    choir_status status = error ? choir__record_failed(place, error) : CHOIR_OK;
+    free(folder);
+    return status;
+}
+
 static choir_status open_csv(
     const char *place, const choir__record_start *start, choir__recorder **made)
 {
@@ -214,6 +228,8 @@ static choir_status open_csv(
     c->lines.fd = -1;
     choir_status status = is_new ? choir__csv_check(place) : find_columns(c, place);
     cut later = {.resume = start->resume, .eval = start->evaluates_again ? eval_column(c) : 0};
+    if (status == CHOIR_OK)
+        status = make_folder(place);
     if (status == CHOIR_OK)
         status = choir__lines_open(&c->lines, place, is_new ? NULL : stays, &later);
     *made = &c->base;

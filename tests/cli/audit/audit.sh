@@ -318,7 +318,7 @@ what_is_gone_or_wrong() {
     bad 1 '^choir audit: empty: expected the folder of a run$' audit diff empty run
     bad 1 '^choir audit: th.pt: expected the folder of a run$' audit th.pt
     bad 2 'expected two runs' audit diff run
-    bad 2 'without --save' "${job[@]}" --steps 4 --audit
+    bad 2 'without --save or --run' "${job[@]}" --steps 4 --audit
     bad 2 'every=0' "${job[@]}" --steps 4 --run none --audit=every=0
     bad 2 "'sometimes'" "${job[@]}" --steps 4 --run none --audit=sometimes
 }
