@@ -12,7 +12,7 @@
 #include "base/process/resident.h"
 #include "launch/process/process.h"
 
-/* Returns the group's file; inside a container, the group may be the root. NULL: there is none.
+/* Returns the path of the group's file, or NULL. Inside a container, the group may be the root.
  */
 static char *file_of(const char *root, const char *group, const char *name)
 {
