@@ -32,6 +32,8 @@
  *
  * The bits equal the bits of one device, and of DDP, at the same number of micro-batches. With
  * more micro-batches than ranks, a rank stores its sums unsharded until its last micro-batch.
+ * The micro-batches of a step look up equally many rows of an embedding, on all ranks: pad
+ * texts to one length.
  *
  * With offload, the shards leave the device. The device's pool then holds the weights of three
  * units (the last two that ran and the next one) and the weights outside all units, the

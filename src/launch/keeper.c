@@ -88,11 +88,24 @@ bool choir__keeper_lost_peer(const choir__keeper *k, int worker)
     return is_said(k, LOST_PEER + worker);
 }
 
+/* Keeps an outer agent's verdict, without the worker of its own that this process is below. */
+static void take_worker_out(void)
+{
+    const char *at = getenv(VERDICT), *worker = at ? strrchr(at, ' ') : NULL;
+    if (!worker)
+        return;
+    char *text = choir__format("%.*s -1", (int)(worker - at), at);
+    setenv(VERDICT, text, 1);
+    free(text);
+}
+
 void choir__keeper_export(const choir__keeper *k, int agent_pid, int generation, int worker)
 {
     char *text = choir__format("%d %d %d", agent_pid, k->verdict, worker);
-    if (k->verdict > 0) /* without one, an outer agent's verdict stays */
+    if (k->verdict > 0)
         setenv(VERDICT, text, 1);
+    else
+        take_worker_out();
     free(text);
     if (!k->own) {
         unsetenv(VARIABLE);
@@ -111,14 +124,8 @@ void choir__keeper_export(const choir__keeper *k, int agent_pid, int generation,
 
 void choir__keeper_forget(void)
 {
-    const char *at = getenv(VERDICT);
     unsetenv(VARIABLE);
-    const char *worker = at ? strrchr(at, ' ') : NULL;
-    if (!worker)
-        return;
-    char *text = choir__format("%.*s -1", (int)(worker - at), at);
-    setenv(VERDICT, text, 1);
-    free(text);
+    take_worker_out();
 }
 
 /* --- a worker --- */
