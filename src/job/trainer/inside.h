@@ -120,6 +120,8 @@ typedef struct choir__trainer {
 /* Runs the step, and stores the mean of its losses in *s, unless it has none. *ran becomes
  * false if other ranks had finished the step, so that this rank received its result. */
 choir_status choir__trainer_run_step(choir__trainer *t, choir__done_step *s, bool *ran);
+/* Reads the loss scale, and how many steps it has skipped, for the report. */
+choir_status choir__trainer_note_scale(choir__trainer *t);
 
 /* Computes, where ranks step by themselves, the mean of their last losses, and the number of
  * their steps without a target. Collective. */

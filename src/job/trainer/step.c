@@ -98,7 +98,7 @@ static choir_status gather_loss(choir__trainer *t, float *loss, bool *none)
     return choir__job_rank_mean(&t->part, t->read, loss);
 }
 
-static choir_status note_scale(choir__trainer *t)
+choir_status choir__trainer_note_scale(choir__trainer *t)
 {
     choir_scaler_state s;
     choir_status status = choir_scaler_get(t->part.scaler, &s);
@@ -220,7 +220,7 @@ choir_status choir__trainer_one_step(choir__trainer *t)
     }
     if (t->trace)
         trace_step(t, start, s.seconds);
-    if (t->part.scaler && (status = note_scale(t)) != CHOIR_OK)
+    if (t->part.scaler && (status = choir__trainer_note_scale(t)) != CHOIR_OK)
         return status;
     if (ran && !s.none && !isfinite(s.loss) && !(t->spike.factor > 0) &&
         !t->part.scaler) /* a loss scaler decides about such steps itself */

@@ -63,6 +63,8 @@ killed_at_each() {
         fi
         [ "$(field weights_sha256 out)" = "$(field weights_sha256 one)" ] ||
             fail "other weights after $at"
+        [ "$(field skipped_steps out)" = "$(field skipped_steps one)" ] ||
+            fail "after $at no skipped steps are told"
         [ "$(readlink run/best)" = "$(readlink whole/best)" ] &&
             [ "$(best_sum run)" = "$(best_sum whole)" ] ||
             fail "after $at the best is $(readlink run/best), not $(readlink whole/best)"
@@ -75,6 +77,6 @@ killed_at_each() {
 }
 
 check killed_at_each --eval-every 2 --save-every 100
-check killed_at_each --eval-every 2 --save-every 2
+check killed_at_each --eval-every 2 --save-every 2 --amp fp16
 check killed_at_each --eval-every 1 --save-every 100 --eval-batches 1 --patience 1 --lr 40
 finish
