@@ -92,7 +92,7 @@ set(turns
   multi.cuda_groups interop.models multi.fsdp_offload cuda.conformance_kernels_matmul
   interop.pictures multi.data_parallel cuda.conformance_kernels_norm mpi.collectives
   multi.tables unit.crew cli.spikes multi.slices interop.donut cli.tensor_parallel
-  cli.checkpoints cli.old_kernel cli.chaos_flip unit.membership interop.ddp
+  cli.checkpoints cli.killed cli.old_kernel cli.chaos_flip unit.membership interop.ddp
   interop.tensor_parallel unit.classes fault.chaos gpu.script cuda.conformance_kernels_optim
   cuda.unit_linalg cli.auto cli.tune_tutorial cli.labelled unit.recompute fuzz.records
   conformance.kernels_optim examples.char_gpt conformance.kernels_plain examples.job

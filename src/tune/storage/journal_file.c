@@ -105,22 +105,41 @@ static choir_status find_hole(const choir__journal_file *j, bool *is)
     return n < 0 ? choir__journal_failed(j, "read") : CHOIR_OK;
 }
 
-choir_status choir__journal_check_holes(choir__journal_file *j)
+static choir_status refuse_hole(const choir__journal_file *j)
+{
+    return choir__error(CHOIR_ERR_FORMAT,
+        "%s, line %lld: expected a line of Optuna's journals, got bytes of zero, with whole lines "
+        "behind them: the file is damaged; restore it, or cut it there by hand",
+        j->base.place, (long long)j->lines + 1);
+}
+
+/* Bytes of a writer's that are on their way arrive within a moment: the file changes. */
+choir_status choir__journal_check_holes(const choir__journal_file *j)
+{
+    bool is;
+    struct stat about;
+    choir_status status = find_hole(j, &is);
+    if (status != CHOIR_OK || !is || fstat(j->fd, &about))
+        return status;
+    const struct timespec *t = &about.st_mtim;
+    double changed = (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
+    return choir__journal_now() - changed > ON_THE_WAY_S ? refuse_hole(j) : CHOIR_OK;
+}
+
+/* Lines of another machine may still arrive under the lock, although nobody writes then. */
+static choir_status await_holes(choir__journal_file *j)
 {
     bool is = true;
-    double since = choir__now();
-    choir_status status = find_hole(j, &is);
-    while (is && status == CHOIR_OK && choir__now() - since < ON_THE_WAY_S) {
+    choir_status status = CHOIR_OK;
+    for (double since = choir__now(); status == CHOIR_OK;) {
+        status = find_hole(j, &is);
+        if (status != CHOIR_OK || !is)
+            return status;
+        if (choir__now() - since > ON_THE_WAY_S)
+            return refuse_hole(j);
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         status = choir__journal_catch_up(j);
-        if (status == CHOIR_OK)
-            status = find_hole(j, &is);
     }
-    if (is && status == CHOIR_OK)
-        status = choir__error(CHOIR_ERR_FORMAT,
-            "%s, line %lld: expected a line of Optuna's journals, got bytes of zero, with "
-            "whole lines behind them: the file is damaged; restore it, or cut it there by hand",
-            j->base.place, (long long)j->lines + 1);
     return status;
 }
 
@@ -165,7 +184,7 @@ static choir_status repair(choir__journal_file *j)
         return choir__error(CHOIR_ERR_FORMAT,
             "%s, line %lld: expected a line of Optuna's journals, got '%.40s'", j->base.place,
             (long long)j->lines + 1, head);
-    choir_status status = choir__journal_check_holes(j);
+    choir_status status = await_holes(j);
     if (status != CHOIR_OK)
         return status;
     return ftruncate(j->fd, j->read) ? choir__journal_failed(j, "repair") : CHOIR_OK;

@@ -27,9 +27,9 @@ choir_status choir__journal_failed(const choir__journal_file *j, const char *wha
 /* Reads the lines that others have appended; a part of a line is left for later. Errors: I/O,
  * format. */
 choir_status choir__journal_catch_up(choir__journal_file *j);
-/* Fails if lines follow bytes of zero, which stay so for a second: the file is damaged there.
- * Errors: I/O, format. */
-choir_status choir__journal_check_holes(choir__journal_file *j);
+/* Fails if lines follow bytes of zero, and the file has not changed for a second: it is damaged
+ * there. Errors: I/O, format. */
+choir_status choir__journal_check_holes(const choir__journal_file *j);
 /* Under the lock, calls `compose`, which prints lines, and appends all of them, or none if it
  * sets j->refused. Errors: I/O, format, and the refusal. */
 choir_status choir__journal_transact(

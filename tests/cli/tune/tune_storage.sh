@@ -126,6 +126,7 @@ journals() {
     at=$(($(head -40 killed.log | wc -c) + 30))
     cp killed.log hole.log
     printf '\0' | dd of=hole.log bs=1 seek=$at conv=notrunc status=none
+    touch -d '10 seconds ago' hole.log
     cp hole.log before
     bad 1 'hole.log, line 41: expected a line .* got bytes of zero' tune show hole.log
     bad 1 'hole.log, line 41: expected a line .* got bytes of zero' \
