@@ -156,6 +156,8 @@ choir_status choir__trainer_finish(choir__trainer *t, float loss)
         status = choir_weights_sha256(t->part.net, choir__trainer_savers(t), sha);
     choir__trainer_report_change(t);
     t->report.last = t->now.step;
+    if (status == CHOIR_OK && t->part.scaler && isnan(t->report.scale)) /* there was no step */
+        status = choir__trainer_note_scale(t);
     if (status == CHOIR_OK)
         choir__trainer_tell_program(t, &score, sha);
     if (status == CHOIR_OK && t->part.env.rank == 0)

@@ -256,8 +256,6 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
 {
     const choir__job *j = t->job;
     const choir__job_report *r = &t->report;
-    if (t->part.scaler && isnan(r->scale)) /* no step was left to do */
-        (void)!choir__trainer_note_scale(t);
     bool scaled = !isnan(r->scale);
     double median = choir__job_report_median_step(r);
     choir__told_device *devices = choir__calloc((size_t)count + 1, sizeof *devices);

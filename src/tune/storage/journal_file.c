@@ -126,7 +126,7 @@ choir_status choir__journal_check_holes(const choir__journal_file *j)
     return choir__journal_now() - changed > ON_THE_WAY_S ? refuse_hole(j) : CHOIR_OK;
 }
 
-/* Lines of another machine may still arrive under the lock, although nobody writes then. */
+/* Waits, under the lock, for lines that another machine has written before. */
 static choir_status await_holes(choir__journal_file *j)
 {
     bool is = true;
