@@ -167,7 +167,7 @@ static choir_status widen(csv *c, int more)
         fclose(from);
     choir_status status =
         error ? choir__record_failed(path, error) : choir__lines_close(&c->lines);
-    int64_t all = INT64_MAX;
+    cut all = {.resume = INT64_MAX};
     if (status == CHOIR_OK)
         status = choir__lines_open(&c->lines, path, stays, &all);
     free(line);
