@@ -140,6 +140,12 @@ INLINE void scales_of_256(const choir__quant type, held_block *x, const char *b,
     }
 }
 
+/* Returns whether the upper bits of a block's codes are in a word. */
+INLINE bool has_word(const choir__quant type)
+{
+    return type == CHOIR__Q5_0 || type == CHOIR__Q5_1;
+}
+
 INLINE void scales_of_32(const choir__quant type, held_block *x, const char *b, int64_t apart)
 {
     if (type == CHOIR__Q4_1 || type == CHOIR__Q5_1) {
@@ -149,7 +155,7 @@ INLINE void scales_of_32(const choir__quant type, held_block *x, const char *b, 
     } else {
         x->scale[0] = scales_at(b, apart);
     }
-    if (type == CHOIR__Q5_0 || type == CHOIR__Q5_1)
+    if (has_word(type))
         x->bits = words_at(b + (type == CHOIR__Q5_0 ? 2 : 4), apart);
 }
 
@@ -202,7 +208,7 @@ INLINE held_run run_of(const choir__quant type, const held_block *x, const char 
     run.scale = x->scale[scale];
     if (c.least)
         run.more = x->more[scale];
-    if (c.high_mask && !at.high)
+    if (has_word(type))
         run.bits = x->bits >> CHOIR__RUN * r;
     return run;
 }
@@ -221,8 +227,7 @@ INLINE vec scaled(vec scale, vec code, vec more)
 INLINE vec value_of(const choir__quant type, const held_run *run, int k)
 {
     const choir__quant_codes c = choir__quant_codes_of(type);
-    const bool in_word =
-        type == CHOIR__Q5_0 || type == CHOIR__Q5_1; /* upper bits are in a word */
+    const bool in_word = has_word(type);
     const held_bits word = run->code[k / 4];
     held_bits code = word >> 8 * (k % 4) & (c.high_mask && !in_word ? 255 : c.mask);
     if (type == CHOIR__Q8_0)
