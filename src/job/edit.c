@@ -105,12 +105,13 @@ choir_status choir__job_check_skips_end(choir__job *j)
 choir_status choir__job_rewind(choir__job_saves *saves, const char *run)
 {
     char path[PATH_MAX];
-    if (!run)
+    if (!run && choir_training_find(saves->resume, path) == CHOIR_OK)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--rewind %lld: expected the folder of a run with checkpoints for --resume, got %s",
             (long long)saves->rewind, saves->resume);
     choir_train_state newest;
-    choir_status status = choir__checkpoint_before(run, saves->rewind, path);
+    choir_status status = run ? choir__checkpoint_before(run, saves->rewind, path)
+                              : choir__job_name_saves(saves->resume, CHOIR_ERR_FORMAT);
     if (status == CHOIR_OK)
         status = choir_training_read(run, &newest);
     if (status != CHOIR_OK)

@@ -197,6 +197,10 @@ static inline bool choir__job_is_logged(const choir__job *job)
 /* Returns the text of an option in the record of --resume's checkpoint, or NULL. */
 const char *choir__job_recorded(const choir__job_saves *saves, const char *name);
 
+/* Passes on the status of a search for a checkpoint. If the folder has the records of a run
+ * alone (--run), the error names the folder of its checkpoints (--save). */
+choir_status choir__job_name_saves(const char *path, choir_status status);
+
 /* After the data and the model are open: refuses other data than the checkpoint's, and writes
  * the job's record if it will be saved. */
 choir_status choir__job_note(choir__job *job);

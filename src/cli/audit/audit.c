@@ -182,6 +182,21 @@ static choir_status audit_piece(
     return status;
 }
 
+/* Says that the span has no audited step; the bounds in it are those that it includes. `end`:
+ * why the chain has fewer steps than its run, may be NULL. */
+static choir_status without_steps(const request *r, const choir__chain *chain, const char *end)
+{
+    char *span = r->until == INT64_MAX
+        ? choir__format("no step")
+        : choir__format("no step from %lld to %lld", (long long)r->from, (long long)(r->until - 1));
+    choir_status status = choir__error(CHOIR_ERR_ARGUMENT,
+        "%s: %s was audited; the audit has every %lld steps, up to step %lld%s%s", r->run, span,
+        (long long)json_integer_value(json_object_get(chain->begin, "every")),
+        (long long)choir__chain_last(chain), end ? "; " : "", end ? end : "");
+    free(span);
+    return status;
+}
+
 static choir_status audit_chain(request *r, const choir__chain *chain, bool *equal)
 {
     int count;
@@ -191,11 +206,7 @@ static choir_status audit_chain(request *r, const choir__chain *chain, bool *equ
     char *end = choir__audit_cut(r->run, chain, r->until);
     choir__audit_note_begin(r, chain);
     if (!count)
-        status = choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: no step of the span was audited; the audit has every %lld steps, up to step "
-            "%lld%s%s",
-            r->run, (long long)json_integer_value(json_object_get(chain->begin, "every")),
-            (long long)choir__chain_last(chain), end ? "; " : "", end ? end : "");
+        status = without_steps(r, chain, end);
     for (int i = 0; i < count && status == CHOIR_OK && !p.found; i++)
         status = audit_piece(r, chain, &pieces[i], &p);
     if (status == CHOIR_OK) {

@@ -61,7 +61,7 @@ static choir_status read_record(choir__job_saves *saves)
         choir__is_hub_name(saves->resume) /* nothing is there; and the Hub has no runs */
             ? choir__error(CHOIR_ERR_IO, "cannot open the checkpoint %s: %s", saves->resume,
                   strerror(ENOENT))
-            : choir_training_read(saves->resume, &s);
+            : choir__job_name_saves(saves->resume, choir_training_read(saves->resume, &s));
     if (status == CHOIR_OK && !*s.model)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s is of a model of a program's own, which only that program can train",

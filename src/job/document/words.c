@@ -1,4 +1,4 @@
-/* The words of a record, which are found from any folder, and what differs from a record. */
+/* The words of a record, paths among them that are found from any folder. */
 #include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/files/file.h"
+#include "base/files/folders.h"
+#include "base/files/run_files.h"
 #include "job/job.h"
 
 /* Adds a part of several sources, which are joined by +, to the list. */
@@ -64,4 +67,20 @@ bool choir__job_same_kind(const char *a, const char *b)
 {
     size_t n = strcspn(a, ":");
     return n == strcspn(b, ":") && !strncmp(a, b, n);
+}
+
+choir_status choir__job_name_saves(const char *path, choir_status status)
+{
+    if (status != CHOIR_ERR_FORMAT || choir__folder_has(path, "latest") ||
+        choir__folder_has(path, CHOIR__STATE_FILE))
+        return status;
+    json_t *root = choir__file_json_in(path, CHOIR__JOB_FILE);
+    const char *dir = json_string_value(json_object_get(
+        json_object_get(root, "options"), CHOIR__JOB_OPTION(saves.dir)->name));
+    if (dir && choir__folder_has(dir, "latest"))
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s has the records of a run, and no checkpoint: those of this run are in %s", path,
+            dir);
+    json_decref(root);
+    return status;
 }

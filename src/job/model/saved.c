@@ -174,7 +174,7 @@ static choir_status open_checkpoint(
     const char *path, choir_device *device, uint64_t seed, const char *base, choir__saved *s)
 {
     choir_train_state state;
-    choir_status status = choir_training_read(path, &state);
+    choir_status status = choir__job_name_saves(path, choir_training_read(path, &state));
     if (status != CHOIR_OK)
         return status;
     if (!*state.model)

@@ -288,7 +288,7 @@ what_is_gone_or_wrong() {
     has out '"note":"the audit of gone ends at line 4, with step 6, and'
     good audit gone --steps 3:8 # step 8 is not asked for
     ! grep -q 'audit of gone' out || fail "$(cat out)"
-    bad 1 'no step of the span was audited; .* step 6; the audit of gone ends at line 4' \
+    bad 1 'no step from 7 to 8 was audited; .* step 6; the audit of gone ends at line 4' \
         audit gone --steps 7:9
     good audit diff run gone
     has out '^the audit of gone ends at line 4, with step 6, .* 8 steps' '^equal: run and gone, 3'

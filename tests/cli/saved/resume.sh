@@ -129,6 +129,13 @@ wrong_resumes_are_errors() {
         --model "$gpt,dropout=0.1" text
     bad 1 '4 steps already' train --json "${one[@]}" --steps 3 --strategy ddp --nproc 2 \
         --resume saved --model "$gpt,dropout=0.1" text
+    rm -rf records
+    job half --steps 4 --run records --save records/saved
+    bad 1 'records has the records of a run, and no checkpoint: .* in records/saved' \
+        train --resume records
+    bad 1 'rewind 2: records has the records .* in records/saved' \
+        train --resume records --rewind 2
+    bad 1 'records has the records .* in records/saved' eval records text
     bad 1 'the checkpoint nowhere' train --json "${one[@]}" --resume nowhere --model "$gpt" text
 }
 
