@@ -186,9 +186,9 @@ static choir_status audit_piece(
  * why the chain has fewer steps than its run, may be NULL. */
 static choir_status without_steps(const request *r, const choir__chain *chain, const char *end)
 {
-    char *span = r->until == INT64_MAX
-        ? choir__format("no step")
-        : choir__format("no step from %lld to %lld", (long long)r->from, (long long)(r->until - 1));
+    char *span = r->until == INT64_MAX ? choir__format("no step")
+                                       : choir__format("no step from %lld to %lld",
+                                             (long long)r->from, (long long)(r->until - 1));
     choir_status status = choir__error(CHOIR_ERR_ARGUMENT,
         "%s: %s was audited; the audit has every %lld steps, up to step %lld%s%s", r->run, span,
         (long long)json_integer_value(json_object_get(chain->begin, "every")),

@@ -75,11 +75,11 @@ choir_status choir__job_name_saves(const char *path, choir_status status)
         choir__folder_has(path, CHOIR__STATE_FILE))
         return status;
     json_t *root = choir__file_json_in(path, CHOIR__JOB_FILE);
-    const char *dir = json_string_value(json_object_get(
-        json_object_get(root, "options"), CHOIR__JOB_OPTION(saves.dir)->name));
+    const char *dir =
+        json_string_value(json_object_get(json_object_get(root, "options"), "save"));
     if (dir && choir__folder_has(dir, "latest"))
         status = choir__error(CHOIR_ERR_FORMAT,
-            "%s has the records of a run, and no checkpoint: those of this run are in %s", path,
+            "%s has the records of a run, and no checkpoint: its checkpoints are in %s", path,
             dir);
     json_decref(root);
     return status;
