@@ -238,6 +238,7 @@ own_scales() {
         good train --resume saved --steps 16 --nproc 1 --json random && mv out rest
         [ "$(field weights_sha256 whole)" = "$(field weights_sha256 rest)" ] || fail "seed $seed"
     done
+    rm -rf saved
 }
 
 check own_scales

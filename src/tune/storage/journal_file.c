@@ -95,7 +95,12 @@ static choir_status find_hole(const choir__journal_file *j, bool *is)
     bool zero = false;
     ssize_t n = 1;
     *is = false;
-    for (off_t from = j->read; n > 0 && !*is; from += n) {
+    for (off_t from = j->read, data; n > 0 && !*is; from += n) {
+        data = lseek(j->fd, from, SEEK_DATA); /* a sparse file may have terabytes of zeros */
+        if (data < 0 && errno == ENXIO)
+            break;
+        zero |= data > from;
+        from = data > from ? data : from;
         n = pread(j->fd, block, sizeof block, from);
         for (ssize_t i = 0; i < n && !*is; i++) {
             zero |= block[i] == '\0';
