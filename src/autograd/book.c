@@ -29,12 +29,12 @@ static bool sums_are_left(const choir__run *run)
     return false;
 }
 
-/* Ranks that add up a step's leaves cannot know that one of them has given up, so there the
- * next backward fails. */
+/* Drops what a failed step has written, be it a part of its first leaf. Ranks that add up a
+ * step's leaves cannot know that one of them has given up, so there the next backward fails. */
 static void drop_sums(choir__run *run)
 {
     for (choir__book *b = run->books; b; b = b->next)
-        if (b->leaves == 0 || b->consumed)
+        if ((b->leaves == 0 && !b->open) || b->consumed)
             continue;
         else if (b->planned && b->planned != b->total)
             b->gave_up = true;
@@ -136,7 +136,7 @@ static void start_step(choir__book *book)
         p->began = p->mixed ? p->began : 0;
         p->has_grad = p->taken = false;
     }
-    book->finished = book->consumed = book->gave_up = false;
+    book->finished = book->consumed = book->gave_up = book->open = false;
     for (int b = 0; b < book->bucket_count; b++) {
         book->buckets[b].reduced = false;
         book->buckets[b].held = NULL;
@@ -164,16 +164,16 @@ choir_status choir__book_check(choir__book *book)
 {
     if (book->finished)
         start_step(book);
+    if (book->gave_up) /* before the reducer's calls, which are collective */
+        return choir__error(CHOIR_ERR_STATE,
+            "backward: a step failed on this rank after %lld of its %lld micro-batches, which "
+            "the other ranks wait for: resume the job from a checkpoint",
+            (long long)book->leaves, (long long)book->planned);
     if (book->reducer && book->reducer_ops->begin) {
         choir_status status = book->reducer_ops->begin(book->reducer, book);
         if (status != CHOIR_OK)
             return status;
     }
-    if (book->gave_up)
-        return choir__error(CHOIR_ERR_STATE,
-            "backward: a step failed on this rank after %lld of its %lld micro-batches, which "
-            "the other ranks wait for: resume the job from a checkpoint",
-            (long long)book->leaves, (long long)book->planned);
     if (book->planned && book->leaves == book->planned)
         return choir__error(CHOIR_ERR_STATE,
             "backward: this rank runs %lld micro-batches per step, and has; the optimizer steps "
@@ -185,6 +185,7 @@ choir_status choir__book_check(choir__book *book)
 choir_status choir__book_begin_leaf(choir__book *book, choir__strategy *shares)
 {
     book->shares = shares;
+    book->open = true;
     choir_status status =
         choir__layout_passes(book) ? CHOIR_OK : choir__layout_levels(book, book->top + 1);
     if (status != CHOIR_OK)
@@ -445,6 +446,7 @@ choir_status choir__book_end_leaf(choir__book *book, int64_t parts)
     pad_rows(book);
     book->top = merge(book, 0, book->stack, book->top, false);
     book->leaves++;
+    book->open = false;
     book->parts += parts;
     return CHOIR_OK;
 }

@@ -208,6 +208,7 @@ struct choir__book {
     int64_t leaves, total;
     int64_t parts;                  /* number of losses; the gradient belongs to their mean */
     struct choir__strategy *shares; /* sums the latest leaf over ranks; NULL: whole here */
+    bool open;                      /* a backward is writing a leaf, or has failed in it */
     bool finished, laid_out, consumed;
     bool gave_up;     /* a step of planned leaves failed on this rank after some of them */
     bool uses_scaled; /* the reducer scales each use, because a hook's sums are means */

@@ -1,5 +1,6 @@
-/* Corner cases of DDP and FSDP: an op with weights of two units, one of them tied, and tables
- * that some micro-batches look up more often than others. */
+/* Corner cases of DDP and FSDP: an op with weights of two units, one of them tied, tables that
+ * some micro-batches look up more often than others, and a backward that fails on one rank. */
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 #include <choir/choir.h>
@@ -144,9 +145,95 @@ static void tables_looked_up_unevenly(void **state)
             ok(choir_spawn(2, uneven, &(plan){.sharded = sharded, .vocab = vocab}));
 }
 
+static void fail_here(choir_tensor *t, choir_tensor *grad, void *arg)
+{
+    choir_reshape(grad, choir_dims(7));
+}
+
+/* Lets the backward fail between the layers if *arg. */
+static choir_tensor *watch(
+    choir_module *m, choir_tensor *const *in, int count, choir_tensor *out, void *arg)
+{
+    const bool *fails = arg;
+    if (*fails)
+        choir_on_grad(out, fail_here, NULL);
+    return choir_scale(out, 2);
+}
+
+static choir_status train(
+    choir_scope *run, choir_env *env, choir_module *net, choir_optim *optim, bool *fails)
+{
+    int64_t first, count;
+    choir_status status = CHOIR_OK, closed;
+    choir_env_micro(env, &first, &count);
+    choir_scope *step = choir_step_open(run, 0);
+    for (int64_t m = first, last = first + count - 1; m <= last && status == CHOIR_OK; m++) {
+        bool any = *fails;
+        *fails = any && m == last;
+        choir_scope *micro = choir_micro_open(step, m);
+        choir_tensor *y = choir_forward(net, choir_randn(micro, choir_dims(8, N), "x"));
+        status = choir_backward(choir_mean(y));
+        closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+        *fails = any;
+    }
+    status = status == CHOIR_OK ? choir_optim_step(optim) : status;
+    closed = choir_scope_close(step);
+    return status == CHOIR_OK ? closed : status;
+}
+
+typedef struct failure {
+    bool sharded;
+    int microbatches;
+    atomic_int *told; /* (2), shared: each rank's next step has failed, too */
+} failure;
+
+/* The last backward of rank 1's step fails, which then begins the next one as rank 0 does. */
+static int failing(int rank, int world, void *arg)
+{
+    const failure *f = arg;
+    choir_env env;
+    choir_check(choir_env_init(&env));
+    env.microbatches = f->microbatches;
+    choir_scope *run = choir_run_open(&env, 7);
+    choir_module *front = choir_nn_linear(run, N, N), *net;
+    bool fails = rank == 1;
+    choir_module_hook(front, (choir_module_hooks){.change_output = watch}, &fails);
+    net = wrap(run, choir_nn_sequential(run, front, choir_nn_linear(run, N, N)), &env,
+        &(plan){.sharded = f->sharded});
+    choir_optim *optim = choir_adamw(run, net, choir_adamw_defaults());
+    choir_status first = train(run, &env, net, optim, &fails), status = first;
+    fails = false;
+    if (first == (rank == 1 ? CHOIR_ERR_SHAPE : CHOIR_OK))
+        status = train(run, &env, net, optim, &fails);
+    if (rank == 1)
+        f->told[1] = status == CHOIR_ERR_STATE &&
+                     strstr(choir_error_message(), "a step failed on this rank");
+    choir_status closed = choir_scope_close(run);
+    if (rank == 0)
+        f->told[0] = (status == CHOIR_OK ? closed : status) == CHOIR_ERR_PEER_LOST;
+    choir_env_free(&env);
+    return status != CHOIR_OK;
+}
+
+static void backward_failed_on_one_rank(void **state)
+{
+    failure f = {.told = shared_memory(2 * sizeof *f.told)};
+    for (int sharded = 0; sharded < 2; sharded++)
+        for (f.microbatches = 2; f.microbatches <= 4; f.microbatches += 2) {
+            f.sharded = sharded;
+            f.told[0] = f.told[1] = 0;
+            assert_int_equal(choir_spawn(2, failing, &f), CHOIR_ERR_PEER_LOST);
+            assert_int_equal(f.told[0], 1);
+            assert_int_equal(f.told[1], 1);
+        }
+    munmap(f.told, 2 * sizeof *f.told);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_of_two_units), cmocka_unit_test(tables_looked_up_unevenly)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(weights_of_two_units),
+        cmocka_unit_test(tables_looked_up_unevenly),
+        cmocka_unit_test(backward_failed_on_one_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -226,9 +226,61 @@ static void test_failed_step(void **state)
     assert_memory_equal(left_out, w, sizeof w);
 }
 
+/* --- steps that fail within the backward of a micro-batch --- */
+
+enum { ROWS = 8, LENGTH = 3 };
+
+static void fail_here(choir_tensor *t, choir_tensor *grad, void *arg)
+{
+    choir_reshape(grad, choir_dims(7));
+}
+
+/* Looks two rows up in each table, from `row` on. */
+static choir_status look_up(
+    choir_scope *run, choir_module *const table[2], choir_optim *opt, int row, bool fails)
+{
+    const int64_t ids[] = {row, row + 1};
+    choir_scope *s = choir_step_open(run, (uint64_t)row);
+    choir_tensor *at = choir_from(s, CHOIR_I64, choir_dims(2), ids); /* (2) */
+    choir_tensor *first = choir_forward(table[0], at);               /* (2, LENGTH) */
+    if (fails)
+        choir_on_grad(first, fail_here, NULL);
+    first = choir_scale(first, 2);
+    choir_status status =
+        choir_backward(choir_sum(choir_mul(first, choir_forward(table[1], at))));
+    if (status == CHOIR_OK)
+        status = choir_optim_step(opt);
+    choir_status closed = choir_scope_close(s);
+    return status == CHOIR_OK ? closed : status;
+}
+
+/* The gradient of the second table's rows is there when the first micro-batch fails. */
+static void test_failed_first_backward(void **state)
+{
+    float before[ROWS][LENGTH], after[ROWS][LENGTH];
+    choir_scope *run = choir_scope_open(NULL, 11);
+    choir_module *table[] = {choir_nn_embedding(run, ROWS, LENGTH, choir_init_normal(0, 1)),
+        choir_nn_embedding(run, ROWS, LENGTH, choir_init_normal(0, 1))};
+    choir_module *net = choir_nn_sequential(run, table[0], table[1]);
+    choir_sgd_opts hp = choir_sgd_defaults();
+    hp.lr = 0.1f;
+    choir_optim *opt = choir_sgd(run, net, hp);
+    const choir_tensor *w = choir_module_find(net, "1.weight");
+    ok(choir_read(w, before, sizeof before));
+    assert_int_not_equal(look_up(run, table, opt, 4, true), CHOIR_OK);
+    ok(choir_read(w, after, sizeof after));
+    assert_memory_equal(before, after, sizeof before);
+    ok(look_up(run, table, opt, 0, false));
+    ok(choir_read(w, after, sizeof after));
+    assert_memory_not_equal(before, after, 2 * sizeof *before);
+    assert_memory_equal(before[2], after[2], (ROWS - 2) * sizeof *before);
+    ok(choir_scope_close(run));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failed_first_backward),
         cmocka_unit_test(test_changed_between),
         cmocka_unit_test(test_replaced_between),
         cmocka_unit_test(test_changed_and_back),
