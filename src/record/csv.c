@@ -106,20 +106,35 @@ static bool is_regular(const csv *c)
     return fstat(c->lines.fd, &is) == 0 && S_ISREG(is.st_mode);
 }
 
-/* A device or a pipe has no columns, and reading it may never end. */
+/* Returns whether a file begins as a table does, or is empty. A kill may have cut the header.
+ */
+static bool may_be_table(const char *path)
+{
+    static const char header[] = "step,time";
+    char begin[sizeof header] = "";
+    FILE *f = choir__file_try_stream(path);
+    size_t bytes = f ? fread(begin, 1, strlen(header), f) : 0;
+    if (f)
+        fclose(f);
+    return !strncmp(begin, header, bytes);
+}
+
+/* A device or a pipe has no columns, and reading it may never end. Columns of a header that a
+ * kill has cut are not read: the file is cut before it, and begins again. */
 static choir_status find_columns(csv *c, const char *path)
 {
+    if (!may_be_table(path))
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s is no table that a log can continue: expected the columns step and time", path);
     char *line = NULL;
     size_t room = 0;
     FILE *f = choir__file_try_stream(path);
-    if (f && getline(&line, &room, f) > 0)
+    ssize_t bytes = f ? getline(&line, &room, f) : 0;
+    if (bytes > 0 && line[bytes - 1] == '\n')
         read_columns(c, line);
     if (f)
         fclose(f);
     free(line);
-    if (c->count && (c->count < 2 || strcmp(c->columns[0], CHOIR__KEY(line, step))))
-        return choir__error(CHOIR_ERR_FORMAT,
-            "%s is no table that a log can continue: expected the columns step and time", path);
     return CHOIR_OK;
 }
 
@@ -177,18 +192,12 @@ static choir_status widen(csv *c, int more)
 
 choir_status choir__csv_check(const char *path)
 {
-    static const char header[] = "step,time";
-    char begin[sizeof header] = "";
-    FILE *f = choir__file_try_stream(path);
-    size_t bytes = f ? fread(begin, 1, strlen(header), f) : 0; /* a kill may have cut them */
-    if (f)
-        fclose(f);
-    return strncmp(begin, header, bytes)
-               ? choir__error(CHOIR_ERR_ARGUMENT,
+    return may_be_table(path)
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
                      "log 'csv:%s': the file is no table of a log and would be replaced: choose "
                      "another one",
-                     path)
-               : CHOIR_OK;
+                     path);
 }
 
 /* --- the recorder --- */

@@ -230,6 +230,26 @@ static void csv_goes_on(void **state)
     assert_int_equal(lines_of("a.csv"), 2);
 }
 
+/* A kill has cut the header: a continued run begins the table again. */
+static void csv_of_a_cut_header(void **state)
+{
+    static const char header[] = "step,time,loss,lr";
+    for (size_t cut = 0; cut <= strlen(header); cut++) {
+        ok(choir_log_close(open_log("csv", "a.csv", 0, false))); /* empties it */
+        char begin[sizeof header] = "";
+        memcpy(begin, header, cut);
+        append("a.csv", begin);
+        choir_logger *log = open_log("csv", "a.csv", 6, true);
+        log_steps(log, 7, 8);
+        ok(choir_log_close(log));
+        size_t bytes;
+        char *text = contents(at("a.csv"), &bytes);
+        assert_memory_equal(text, "step,time,loss,lr\n7,", 20);
+        free(text);
+        assert_int_equal(lines_of("a.csv"), 3);
+    }
+}
+
 static void csv_widens(void **state)
 {
     choir_logger *log = open_log("csv", "a.csv", 0, false);
@@ -608,6 +628,7 @@ int main(void)
         cmocka_unit_test(others_go_on),
         cmocka_unit_test(removed_files),
         cmocka_unit_test(csv_goes_on),
+        cmocka_unit_test(csv_of_a_cut_header),
         cmocka_unit_test(csv_widens),
         cmocka_unit_test(run_folder_goes_on),
         cmocka_unit_test(other_names_read_no_metrics),
